@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import nccl_ranks.plugins
+import nccl_ranks.reconfigure
 import nccl_ranks.trouble
 import nccl_ranks.use
 import nccl_ranks.windows  # noqa: F401  (all register their cases)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import nccl_ranks.plugins
+import nccl_ranks.reconfigure
 import nccl_ranks.trouble
 import nccl_ranks.use
 import nccl_ranks.windows  # noqa: F401  (all register their cases)

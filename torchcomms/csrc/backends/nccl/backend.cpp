@@ -57,7 +57,16 @@ bool hasHostStreams(ctran::gpu::Platform platform) {
 }  // namespace
 
 NcclBackend::~NcclBackend() {
-  if (group_) group_->close();
+  if (!*group_) return;
+  group().close("has gone on rank " + std::to_string(group().rank()) + " without finalize()");
+}
+
+nccl::Group& NcclBackend::group() const {
+  if (*group_) [[likely]]
+    return **group_;
+  throw ctran::Error(ErrorKind::InvalidArgument,
+                     "Communicator '" + options_.name + "' has no members yet", {}, {},
+                     "made with enable_reconfigure=True, it needs a call of reconfigure() first");
 }
 
 std::string_view NcclBackend::getBackendName() const { return vendor_.backend; }
@@ -93,17 +102,22 @@ void NcclBackend::init(at::Device device, std::string_view name, const CommOptio
   }
   CommOptions made = options;
   made.name = std::string(name);
-  device_ = stream::chooseDevice(device, made.rank.value());
+  device_ = device;
+  if (!made.enable_reconfigure) return form(std::move(made), options.timeout);
+  options_ = std::move(made);  // its members are not known yet
+}
 
-  const Clock::time_point deadline = Clock::now() + options.timeout;
+void NcclBackend::form(CommOptions made, std::chrono::milliseconds usual) {
+  const at::Device device = stream::chooseDevice(device_, made.rank.value());
+  const Clock::time_point deadline = Clock::now() + made.timeout;
   c10::intrusive_ptr<c10d::Store> store;
   nccl::UniqueId id{};
   if (made.size == 1) {
-    id = agreeOnId(*library_, c10::make_intrusive<c10d::HashStore>(), 0, options.timeout);
-  } else if (options.store) {
-    store = meet(options.store, std::string(vendor_.backend) + "/" + made.name, made.rank.value(),
-                 made.size.value(), options.timeout);
-    id = agreeOnId(*library_, store, made.rank.value(), options.timeout);
+    id = agreeOnId(*library_, c10::make_intrusive<c10d::HashStore>(), 0, made.timeout);
+  } else if (made.store) {
+    store = meet(made.store, std::string(vendor_.backend) + "/" + made.name, made.rank.value(),
+                 made.size.value(), made.timeout);
+    id = agreeOnId(*library_, store, made.rank.value(), made.timeout);
   } else {
     throw ctran::Error(ErrorKind::InvalidArgument,
                        "A communicator of " + std::to_string(made.size.value()) +
@@ -112,17 +126,40 @@ void NcclBackend::init(at::Device device, std::string_view name, const CommOptio
   }
   auto bulletin =
       store ? nccl::Bulletin::open(store, made.rank.value(), made.size.value()) : nullptr;
+  device_ = device;
   auto group = std::make_shared<nccl::Group>(setup(made, std::move(bulletin)));
-  group->create(id, deadline, options.timeout);
+  group->create(id, deadline, made.timeout);
+  made.timeout = usual;
   adopt(std::move(group), made);
 }
 
 void NcclBackend::adopt(std::shared_ptr<nccl::Group> group, const CommOptions& options) {
   options_ = options;
-  group_ = std::move(group);
+  const auto before = group_.replace(group);
+  if (before) {  // what is in flight there fails without surprise
+    before->setup().monitor->listen(nullptr);
+    before->close("has other members: reconfigure() has changed them");
+    registered_.clear();
+    splits_ = windows_ = 0;
+  }
   barrierWord_ = at::zeros({1}, at::TensorOptions(device_).dtype(at::kFloat));
-  ctran::Watchdog::add(group_);
-  if (const auto& bulletin = group_->setup().bulletin) bulletin->meetPeers();
+  ctran::Watchdog::add(group);
+  if (const auto& bulletin = group->setup().bulletin) bulletin->meetPeers();
+}
+
+Candidates& NcclBackend::candidates() const {
+  if (!candidates_) {
+    candidates_ = std::make_unique<Candidates>(vendor_.backend, options_.name, options_.timeout);
+  }
+  return *candidates_;
+}
+
+std::string NcclBackend::getInitHandle() const {
+  return options_.enable_reconfigure ? candidates().handle() : TorchCommBackend::getInitHandle();
+}
+
+void NcclBackend::reconfigure(const ReconfigureOptions& options) {
+  form(candidates().meet(options, options_), options_.timeout);
 }
 
 void NcclBackend::setHints(const Hints& hints) {
@@ -131,19 +168,21 @@ void NcclBackend::setHints(const Hints& hints) {
 }
 
 void NcclBackend::finalize() {
-  group_->finalize(Clock::now() + options_.timeout, options_.timeout);
+  if (!*group_) return;
+  group().finalize(Clock::now() + options_.timeout, options_.timeout);
   barrierWord_.reset();
 }
 
 std::shared_ptr<NcclBackend> NcclBackend::part(const std::vector<int>& ranks,
                                                const std::string& name,
                                                const CommOptions& options) {
-  group_->throwIfBroken();
+  nccl::Group& whole = group();
+  whole.throwIfBroken();
   const Clock::time_point deadline = Clock::now() + options.timeout;
   // Counted on every rank, member or not, so that all agree on the key.
   const uint64_t number = splits_++;
   if (ranks.empty()) {
-    nccl::Group::splitOff(*group_, deadline, options.timeout);
+    nccl::Group::splitOff(whole, deadline, options.timeout);
     return nullptr;
   }
   const int color = *std::min_element(ranks.begin(), ranks.end());
@@ -156,12 +195,12 @@ std::shared_ptr<NcclBackend> NcclBackend::part(const std::vector<int>& ranks,
   made.rank = static_cast<int>(std::find(ranks.begin(), ranks.end(), getRank()) - ranks.begin());
   made.size = static_cast<int>(ranks.size());
   std::shared_ptr<nccl::Bulletin> bulletin;
-  if (const auto& whole = group_->setup().bulletin; whole && ranks.size() > 1) {
-    bulletin = whole->part("split/" + std::to_string(number) + "/" + std::to_string(color),
-                           made.rank.value(), made.size.value());
+  if (const auto& all = whole.setup().bulletin; all && ranks.size() > 1) {
+    bulletin = all->part("split/" + std::to_string(number) + "/" + std::to_string(color),
+                         made.rank.value(), made.size.value());
   }
   auto group = std::make_shared<nccl::Group>(child->setup(made, std::move(bulletin)));
-  group->splitFrom(*group_, color, made.rank.value(), deadline, options.timeout);
+  group->splitFrom(whole, color, made.rank.value(), deadline, options.timeout);
   child->adopt(std::move(group), made);
   return child;
 }
@@ -170,7 +209,7 @@ void NcclBackend::tensorRegister(const at::Tensor& tensor) {
   library_->require(library_->commRegister, "tensor_register", 21900);
   if (tensor.nbytes() == 0) return;
   registered_[tensor.const_data_ptr()] =
-      group_->registerMemory(tensor.mutable_data_ptr(), tensor.nbytes());
+      group().registerMemory(tensor.mutable_data_ptr(), tensor.nbytes());
 }
 
 void NcclBackend::tensorDeregister(const at::Tensor& tensor) {
@@ -178,19 +217,22 @@ void NcclBackend::tensorDeregister(const at::Tensor& tensor) {
   if (found == registered_.end()) return;
   void* handle = found->second;
   registered_.erase(found);
-  group_->deregisterMemory(handle);
+  group().deregisterMemory(handle);
 }
 
 void NcclBackend::abort() {
-  group_->observer().seen();
-  if (group_->isFinalized() && !group_->hasGraphs()) return;  // the others go on without this rank
-  group_->abort();
-  group_->awaitEnd();
+  const auto group = group_.look([](const auto& one) { return one; });
+  if (!group) return;
+  group->observer().seen();
+  if (group->isFinalized() && !group->hasGraphs()) return;  // the others go on without this rank
+  group->abort();
+  group->awaitEnd();
 }
 
 bool NcclBackend::isAborted() const {
-  const bool broken = group_->isBroken();
-  if (broken) group_->observer().seen();
+  const auto group = group_.look([](const auto& one) { return one; });
+  const bool broken = group && group->isBroken();
+  if (broken) group->observer().seen();
   return broken;
 }
 

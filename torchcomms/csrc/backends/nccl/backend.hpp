@@ -5,8 +5,10 @@
 #include <memory>
 #include <tuple>
 
+#include "ctran/base/replaceable.h"
 #include "ctran/engine/gpu_queue.h"
 #include "torchcomms/csrc/backends/builtin_backend.hpp"
+#include "torchcomms/csrc/backends/candidates.hpp"
 #include "torchcomms/csrc/backends/nccl/group.hpp"
 
 namespace torch::comms {
@@ -50,10 +52,14 @@ class NcclBackend final : public BuiltinBackend {
   void tensorRegister(const at::Tensor& tensor) override;
   void tensorDeregister(const at::Tensor& tensor) override;
   void setFailureListener(std::function<void(bool)> listener) override {
-    group_->setup().monitor->listen(std::move(listener));
+    if (*group_) (*group_)->setup().monitor->listen(std::move(listener));
   }
+  std::string getInitHandle() const override;
+  void reconfigure(const ReconfigureOptions& options) override;
 
-  const std::shared_ptr<nccl::Group>& group() const { return group_; }
+  /// Throws ctran::Error before there are members.
+  nccl::Group& group() const;
+  const std::shared_ptr<nccl::Group>& shareGroup() const { return *group_; }
   const nccl::Library& library() const { return *library_; }
 
  private:
@@ -71,7 +77,10 @@ class NcclBackend final : public BuiltinBackend {
   enum class Form : uint8_t { One, Grouped };  ///< of the library's calls
   class WindowHost;
 
+  /// Makes the group of these members. Collective over them. `usual`: the timeout of operations.
+  void form(CommOptions members, std::chrono::milliseconds usual);
   void adopt(std::shared_ptr<nccl::Group> group, const CommOptions& options);
+  Candidates& candidates() const;
   nccl::GroupSetup setup(const CommOptions& options,
                          std::shared_ptr<nccl::Bulletin> bulletin) const;
   /// Enqueues what `put` puts on a stream, behind what `current` holds; returns null while that
@@ -110,7 +119,8 @@ class NcclBackend final : public BuiltinBackend {
   const nccl::Vendor& vendor_;
   const nccl::Library* library_ = nullptr;
   std::string version_;
-  std::shared_ptr<nccl::Group> group_;
+  ctran::Replaceable<std::shared_ptr<nccl::Group>> group_;  ///< null: it has no members yet
+  mutable std::unique_ptr<Candidates> candidates_;          ///< made when asked for
   at::Tensor barrierWord_;
   std::map<const void*, void*> registered_;  ///< the library's handle of each tensor's memory
   uint64_t splits_ = 0;

@@ -140,7 +140,7 @@ TorchCommBackend::WorkPtr NcclBackend::gatherLists(const Call& call) {
       },
       [&](nccl::Stream stream) {
         for (int r = 0; !flat && bytes != 0 && r < getSize(); ++r) {
-          group_->copy(writable(call.outputs[r]), readable(whole) + r * bytes, bytes, stream);
+          group().copy(writable(call.outputs[r]), readable(whole) + r * bytes, bytes, stream);
         }
       },
       whole);

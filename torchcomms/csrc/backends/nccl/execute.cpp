@@ -29,7 +29,7 @@ TorchCommBackend::WorkPtr NcclBackend::run(OpName op, Form form, bool async_op,
                                            const std::function<void(const Issue&)>& calls,
                                            const std::function<void(nccl::Stream)>& after,
                                            const std::function<std::shared_ptr<void>()>& hold) {
-  nccl::Group& group = *group_;
+  nccl::Group& group = this->group();
   const ctran::EnqueueOptions enqueued{.name = toString(op),
                                        .timeout = timeoutOf(options),
                                        .aside = async_op,
@@ -48,7 +48,7 @@ TorchCommBackend::WorkPtr NcclBackend::run(OpName op, Form form, bool async_op,
 std::shared_ptr<ctran::StreamOperation> NcclBackend::enqueue(
     const ctran::EnqueueOptions& options, nccl::Stream current, bool together,
     const std::function<void(nccl::Stream)>& put) {
-  nccl::Group& group = *group_;
+  nccl::Group& group = this->group();
   group.throwIfBroken();
   const ctran::gpu::ActiveDevice active(group.runtime(), group.device());
   const auto place = group.place(current, options.aside, options.highPriority);

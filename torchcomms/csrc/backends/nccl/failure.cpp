@@ -107,17 +107,15 @@ void Group::awaitEnd() {
   if (end.valid() && !hasGraphs()) end.wait_for(kEndPatience);
 }
 
-void Group::close() {
+void Group::close(const std::string& why) {
   observer().seen();
   if (hasGraphs() || finalized_) return;  // graphs may be replayed yet, or have just gone
   try {
     retireEnded();
   } catch (const ctran::Error&) {  // the device is lost
   }
-  breakWith(
-      ctran::Error(ErrorKind::Aborted, "Communicator '" + setup_.name + "' has gone on rank " +
-                                           std::to_string(rank()) + " without finalize()"),
-      !isIdle());
+  breakWith(ctran::Error(ErrorKind::Aborted, "Communicator '" + setup_.name + "' " + why),
+            !isIdle());
 }
 
 }  // namespace torch::comms::nccl

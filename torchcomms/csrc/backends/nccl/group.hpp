@@ -94,8 +94,8 @@ class Group final : public ctran::StreamQueue, public std::enable_shared_from_th
   /// Waits for the operations that are under way, then leaves the communicator. Collective.
   void finalize(Clock::time_point deadline, std::chrono::milliseconds timeout);
   bool isFinalized() const { return finalized_; }
-  /// Ends everything at once.
-  void close();
+  /// Ends everything at once. Errors tell `why`, after the name of the communicator.
+  void close(const std::string& why);
 
  private:
   class Inside;

@@ -63,8 +63,8 @@ const Vendor kVendors[] = {
 /// A static object that registers the backend of a vendor.
 struct Registration {
   explicit Registration(const char* backend)
-      : registered(backend,
-                   [backend] { return std::make_shared<NcclBackend>(vendorOf(backend)); }) {}
+      : registered(backend, [backend] { return std::make_shared<NcclBackend>(vendorOf(backend)); },
+                   {.canReconfigure = true}) {}
   BackendRegistration registered;
 };
 

@@ -178,7 +178,7 @@ void NcclxBackend::connectFailures() {
   const std::weak_ptr<ctran::StreamQueue> engine =
       engine_ ? std::weak_ptr<ctran::StreamQueue>(engine_->gpu()) : decltype(engine){};
   const std::weak_ptr<ctran::StreamQueue> vendor =
-      vendor_ ? std::weak_ptr<ctran::StreamQueue>(vendor_->group()) : decltype(vendor){};
+      vendor_ ? std::weak_ptr<ctran::StreamQueue>(vendor_->shareGroup()) : decltype(vendor){};
   const auto tell = [listener = listener_](auto from, auto to) {
     return [=](bool processEnds) {
       spread(from, to);

@@ -88,7 +88,7 @@ TorchCommBackend::WorkPtr NcclxBackend::issue(const Call& call) {
   const bool vendor = takesVendor(call);
   if (engine_ && vendor_) {
     engine_->gpu()->throwIfBroken();
-    vendor_->group()->throwIfBroken();
+    vendor_->group().throwIfBroken();
     if (lastWasVendor_ != vendor) followOther(call, vendor);
   }
   if (!vendor) {
@@ -102,7 +102,7 @@ TorchCommBackend::WorkPtr NcclxBackend::issue(const Call& call) {
 /// Orders a call of a member behind those of the other one, whatever their streams.
 void NcclxBackend::followOther(const Call& call, bool vendor) {
   ctran::StreamQueue& engines = *engine_->gpu();
-  ctran::StreamQueue& vendors = *vendor_->group();
+  ctran::StreamQueue& vendors = vendor_->group();
   ctran::StreamQueue& own = vendor ? vendors : engines;
   const ctran::gpu::Stream current = stream::currentStream(getDevice());
   if (own.runtime().isCapturing(current)) return;  // in a graph all is on one stream

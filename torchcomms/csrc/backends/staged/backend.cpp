@@ -60,6 +60,30 @@ void StagedBackend::init(at::Device device, std::string_view name, const CommOpt
   formed_ = !options.enable_reconfigure;
 }
 
+Candidates& StagedBackend::candidates() const {
+  if (!candidates_) {
+    candidates_ = std::make_unique<Candidates>(std::string(getBackendName()),
+                                               std::string(getCommName()), getOptions().timeout);
+  }
+  return *candidates_;
+}
+
+std::string StagedBackend::getInitHandle() const {
+  return getOptions().enable_reconfigure ? candidates().handle() : inner().getInitHandle();
+}
+
+void StagedBackend::reconfigure(const ReconfigureOptions& options) {
+  const std::chrono::milliseconds usual = getOptions().timeout;
+  const CommOptions members = candidates().meet(options, getOptions());
+  auto formed = make_();
+  formed->init(at::kCPU, std::string(getCommName()), members);
+  formed->setTimeout(usual);
+  // What is in flight among the members so far ends without surprise.
+  inner().setFailureListener(nullptr);
+  const auto before = inner_.replace(std::move(formed));
+  formed_ = true;
+}
+
 bool StagedBackend::direct(OpName op) const {
   if (!formed_) {
     throw ctran::Error(ctran::ErrorKind::InvalidArgument,

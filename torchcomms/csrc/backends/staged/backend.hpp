@@ -6,6 +6,7 @@
 #include "ctran/base/replaceable.h"
 #include "torchcomms/csrc/backends/builtin_backend.hpp"
 #include "torchcomms/csrc/backends/c10d/backend.hpp"
+#include "torchcomms/csrc/backends/candidates.hpp"
 
 namespace torch::comms {
 
@@ -58,8 +59,7 @@ class StagedBackend final : public BuiltinBackend {
 
  private:
   C10dBackend& inner() const { return **inner_; }
-  /// Returns the backend of which the processes that may become members are parts.
-  TorchCommBackend& meeting() const;
+  Candidates& candidates() const;
 
   /// Returns whether tensors are the CPU's. Throws ctran::Error before there are members, and
   /// (Unsupported) in a capture.
@@ -67,8 +67,8 @@ class StagedBackend final : public BuiltinBackend {
 
   const Make make_;
   ctran::Replaceable<std::shared_ptr<C10dBackend>> inner_;
-  mutable std::shared_ptr<TorchCommBackend> meeting_;
-  bool formed_ = false;  ///< it has members
+  mutable std::unique_ptr<Candidates> candidates_;  ///< made when asked for
+  bool formed_ = false;                             ///< it has members
 };
 
 }  // namespace torch::comms

@@ -1,3 +1,5 @@
+#include "torchcomms/csrc/backends/candidates.hpp"
+
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -6,11 +8,11 @@
 #include <cstring>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include <comms/torchcomms/TorchWork.hpp>
 #include "ctran/base/error.h"
 #include "ctran/bootstrap/hand_over.h"
 #include "ctran/os/net_address.h"
 #include "ctran/os/process.h"
-#include "torchcomms/csrc/backends/staged/backend.hpp"
 
 namespace torch::comms {
 
@@ -110,55 +112,39 @@ StorePtr commonStore(TorchCommBackend& members, milliseconds timeout) {
 
 }  // namespace
 
-TorchCommBackend& StagedBackend::meeting() const {
-  if (!meeting_) {
-    CommOptions options;
-    options.rank = 0;
-    options.size = 1;
-    options.timeout = getOptions().timeout;
-    options.enable_reconfigure = true;
-    options.abort_process_on_timeout_or_error = false;
-    meeting_ = TorchCommFactory::get().create_backend("ctran", at::kCPU, std::string(getCommName()),
-                                                      options);
-  }
-  return *meeting_;
+Candidates::Candidates(const std::string& backend, const std::string& name, milliseconds timeout)
+    : prefix_(backend + ":") {
+  CommOptions options;
+  options.rank = 0;
+  options.size = 1;
+  options.timeout = timeout;
+  options.enable_reconfigure = true;
+  options.abort_process_on_timeout_or_error = false;
+  meeting_ = TorchCommFactory::get().create_backend("ctran", at::kCPU, name, options);
 }
 
-std::string StagedBackend::getInitHandle() const {
-  if (!getOptions().enable_reconfigure) return inner().getInitHandle();
-  return std::string(getBackendName()) + ":" + meeting().getInitHandle();
-}
+std::string Candidates::handle() const { return prefix_ + meeting_->getInitHandle(); }
 
-void StagedBackend::reconfigure(const ReconfigureOptions& options) {
-  const std::string prefix = std::string(getBackendName()) + ":";
-  const milliseconds usual = getOptions().timeout;
+CommOptions Candidates::meet(const ReconfigureOptions& options, CommOptions members) {
   ReconfigureOptions met = options;
   met.hints.clear();
-  met.timeout = options.timeout == kNoTimeout ? usual : options.timeout;
+  if (met.timeout == kNoTimeout) met.timeout = members.timeout;
   for (size_t i = 0; i < met.init_handles.size(); ++i) {
     std::string& handle = met.init_handles[i];
-    if (handle.rfind(prefix, 0) != 0) {
+    if (handle.rfind(prefix_, 0) != 0) {
       throw ctran::Error(ctran::ErrorKind::InvalidArgument,
                          "handle " + std::to_string(i) + " of the members is none of this backend",
                          {}, "reconfigure", "pass what get_init_handle() returns on each member");
     }
-    handle.erase(0, prefix.size());
+    handle.erase(0, prefix_.size());
   }
-  meeting().reconfigure(met);
-
-  CommOptions members = getOptions();
-  members.rank = meeting().getRank();
-  members.size = meeting().getSize();
+  meeting_->reconfigure(met);
+  members.rank = meeting_->getRank();
+  members.size = meeting_->getSize();
   members.timeout = met.timeout;
   if (!options.hints.empty()) members.hints = options.hints;
-  members.store = members.size == 1 ? nullptr : commonStore(meeting(), met.timeout);
-  auto formed = make_();
-  formed->init(at::kCPU, std::string(getCommName()), members);
-  formed->setTimeout(usual);
-  // What is in flight among the members so far ends without surprise.
-  inner().setFailureListener(nullptr);
-  const auto before = inner_.replace(std::move(formed));
-  formed_ = true;
+  members.store = members.size == 1 ? nullptr : commonStore(*meeting_, met.timeout);
+  return members;
 }
 
 }  // namespace torch::comms
