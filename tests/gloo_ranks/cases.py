@@ -6,6 +6,7 @@ import datetime
 import os
 import signal
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -62,7 +63,7 @@ class Inputs:
     def __init__(self) -> None:
         self.kept: list[tuple[torch.Tensor, torch.Tensor]] = []
 
-    def add(self, values: list[Any], dtype: torch.dtype) -> torch.Tensor:
+    def add(self, values: Sequence[Any], dtype: torch.dtype) -> torch.Tensor:
         made = tensor(values, dtype)
         self.kept.append((made, made.clone()))
         return made

@@ -46,7 +46,8 @@ def is_defined(op: str, dtype: torch.dtype) -> bool:
     return dtype in FLOATS or dtype in COMPLEX
 
 
-def numbers(rank: int, count: int, dtype: torch.dtype, salt: int = 0) -> list[Number]:
+@functools.lru_cache(maxsize=64)
+def numbers(rank: int, count: int, dtype: torch.dtype, salt: int = 0) -> Sequence[Number]:
     """Depend on rank and position. Small, but for integers that also have their extremes."""
     made: list[Number] = []
     for i in range(count):
