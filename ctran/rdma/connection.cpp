@@ -64,8 +64,8 @@ RdmaTransport::Connection::Connection(std::shared_ptr<RdmaLoop> loop, const Rdma
 
 void RdmaTransport::Connection::connect(std::string_view url) {
   RdmaCard card = RdmaCard::parse(url);
+  requireOurs();
   const std::lock_guard lock(mutex_);
-  if (!devices_->areOurs()) throw invalid("this RDMA transport is of the process that forked");
   if (state_ != State::Bound) throw invalid("this RDMA transport has been connected before");
   const size_t count = std::min(card.rails.size(), rails_.size());
   for (size_t i = 0; i < count; ++i) {
@@ -96,12 +96,17 @@ void RdmaTransport::Connection::connect(std::string_view url) {
 }
 
 bool RdmaTransport::Connection::connected() {
+  if (!devices_->areOurs()) return false;
   const std::lock_guard lock(mutex_);
   return state_ == State::Connected;
 }
 
-void RdmaTransport::Connection::requireUsable() const {
+/// To be called before the lock is taken: in a forked child nobody may be there to give it back.
+void RdmaTransport::Connection::requireOurs() const {
   if (!devices_->areOurs()) throw invalid("this RDMA transport is of the process that forked");
+}
+
+void RdmaTransport::Connection::requireUsable() const {
   if (state_ == State::Bound) {
     throw invalid("this RDMA transport is not connected", "call connect() with the peer's URL");
   }
@@ -154,6 +159,7 @@ RdmaFuture RdmaTransport::Connection::transfer(ibv_wr_opcode opcode, const RdmaS
                                                const RdmaRemote& remote, bool notify) {
   Ended ended;
   RdmaFuture future;
+  requireOurs();
   {
     const std::lock_guard lock(mutex_);
     requireUsable();
@@ -177,6 +183,7 @@ RdmaFuture RdmaTransport::Connection::transfer(ibv_wr_opcode opcode, const RdmaS
 RdmaFuture RdmaTransport::Connection::waitForWrite() {
   RdmaFuture future(weak_from_this());
   RdmaOutcome outcome;
+  requireOurs();
   {
     const std::lock_guard lock(mutex_);
     requireUsable();
@@ -195,14 +202,14 @@ RdmaFuture RdmaTransport::Connection::waitForWrite() {
 }
 
 void RdmaTransport::Connection::close() {
+  if (!devices_->areOurs()) {
+    // Nothing of them is this process's: not to be touched, nor closed.
+    for (auto& rail : rails_) static_cast<void>(rail.release());
+    return;
+  }
   Ended ended;
   {
     const std::lock_guard lock(mutex_);
-    if (!devices_->areOurs()) {
-      // Nothing of them is this process's: not to be touched, nor closed.
-      for (auto& rail : rails_) static_cast<void>(rail.release());
-      return;
-    }
     fail(Error(ErrorKind::Aborted, "the RDMA transport has been closed"));
     tearDown(ended);
   }

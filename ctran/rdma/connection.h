@@ -63,6 +63,7 @@ class RdmaTransport::Connection : public RdmaLoop::Driven,
   };
   using Ended = std::vector<End>;
 
+  void requireOurs() const;
   void requireUsable() const;
   const RdmaKey& keyOf(const std::string& text);
   Operation operationOf(ibverbx::ibv_wr_opcode opcode, const RdmaSpan& span,

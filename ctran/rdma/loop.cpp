@@ -30,6 +30,8 @@ struct RdmaLoop::State {
   uint64_t rounds = 0;  // begun
   bool serving = false, ended = false;
 
+  /// A forked child has no such thread, and its copy of `mutex` may be locked for ever.
+  bool isOurs() const { return process == ::getpid(); }
   void run();
 };
 
@@ -43,6 +45,7 @@ RdmaLoop::RdmaLoop() : state_(std::make_shared<State>()) {
 }
 
 RdmaLoop::~RdmaLoop() {
+  if (!state_->isOurs()) return;
   const std::lock_guard lock(state_->mutex);
   state_->ended = true;
   wake();
@@ -53,7 +56,7 @@ std::shared_ptr<RdmaLoop> RdmaLoop::shared() {
   static std::weak_ptr<RdmaLoop> running;
   const std::lock_guard lock(mutex);
   std::shared_ptr<RdmaLoop> loop = running.lock();
-  if (!loop || loop->state_->process != ::getpid()) {
+  if (!loop || !loop->state_->isOurs()) {
     loop = std::make_shared<RdmaLoop>();
     running = loop;
   }
@@ -68,9 +71,10 @@ void RdmaLoop::add(const std::shared_ptr<Driven>& driven) {
 }
 
 void RdmaLoop::remove(const std::shared_ptr<Driven>& driven) {
+  if (!state_->isOurs()) return;
   std::unique_lock lock(state_->mutex);
   std::erase(state_->driven, driven);
-  if (isThisThread() || state_->process != ::getpid()) return;
+  if (isThisThread()) return;
   const uint64_t round = state_->rounds;
   state_->changed.wait(lock, [&] { return !state_->serving || state_->rounds != round; });
 }

@@ -131,6 +131,7 @@ void RdmaRegistration::release() {
 }
 
 void RdmaRegistration::waitUntilUnused() {
+  if (!devices_->areOurs()) return;  // the transfers are those of the process that forked
   std::unique_lock lock(mutex_);
   unused_.wait(lock, [this] { return users_ == 0; });
 }

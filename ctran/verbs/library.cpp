@@ -2,8 +2,11 @@
 
 #include <dlfcn.h>
 
+#include <cstring>
+
 #include "ctran/base/config.h"
 #include "ctran/base/error.h"
+#include "ctran/base/log.h"
 
 namespace ibverbx {
 namespace {
@@ -18,6 +21,20 @@ const ctran::ConfigString kVerbsLibrary{"CTRAN_VERBS_LIBRARY", "",
 constexpr const char* kInstall =
     "install rdma-core (Debian and Ubuntu: libibverbs1 and ibverbs-providers; Fedora: "
     "libibverbs), version 22 or later";
+
+/// Before Linux 5.12 a process that forks and then writes to registered memory gets other pages
+/// than its devices have, unless the child is not given those (MADV_DONTFORK), which the library
+/// sees to.
+int makeForksSafe() {
+  const int errnum = VerbsLibrary::get().fork_init();
+  if (errnum != 0) {
+    ctran::log(ctran::LogComponent::Transport, ctran::LogLevel::Warn,
+               "RDMA may miss what is written after a fork, on a Linux before 5.12: ibv_fork_init: "
+               "%s",
+               std::strerror(errnum));
+  }
+  return errnum;
+}
 
 }  // namespace
 
@@ -61,7 +78,8 @@ const VerbsLibrary& VerbsLibrary::get() {
 
 Maybe ibvInit() {
   try {
-    VerbsLibrary::get();
+    static const int forkErrnum = makeForksSafe();
+    static_cast<void>(forkErrnum);
     return Unit{};
   } catch (const ctran::Error& error) {
     return Error{ENOSYS, error.what()};

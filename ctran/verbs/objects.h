@@ -1,5 +1,7 @@
 #pragma once
 
+#include <unistd.h>
+
 #include <memory>
 #include <optional>
 #include <span>
@@ -16,23 +18,27 @@
 /// Limits of the device are checked before it is asked, so that an error names the limit.
 namespace ibverbx {
 
-/// Owns what a verb has made, and destroys it with another.
+/// Owns what a verb has made, and destroys it with another. A forked child destroys nothing: the
+/// kernel would take it from the parent, who made it.
 template <typename T, int (*VerbsLibrary::*Destroy)(T*)>
 class IbvOwned {
  public:
   explicit IbvOwned(T* object = nullptr) : object_(object) {}
-  IbvOwned(IbvOwned&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+  IbvOwned(IbvOwned&& other) noexcept
+      : object_(std::exchange(other.object_, nullptr)), process_(other.process_) {}
   IbvOwned& operator=(IbvOwned&& other) noexcept {
     std::swap(object_, other.object_);
+    std::swap(process_, other.process_);
     return *this;
   }
   ~IbvOwned() {
-    if (object_) (VerbsLibrary::get().*Destroy)(object_);
+    if (object_ && process_ == ::getpid()) (VerbsLibrary::get().*Destroy)(object_);
   }
   T* get() const { return object_; }
 
  private:
   T* object_;
+  int process_ = ::getpid();
 };
 
 /// Registered memory: a remote end reaches it by `rkey`, for what its access flags say.

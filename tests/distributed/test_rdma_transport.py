@@ -321,6 +321,41 @@ print("parent")
     assert out.split() == ["refused", "made", "parent"], err
 
 
+def test_a_forked_child_ends_and_takes_nothing_from_its_parent() -> None:
+    body = (
+        LOOPBACK
+        + """
+import ctypes, gc, os, sys
+objects = ctypes.CDLL(os.environ["CTRAN_VERBS_LIBRARY"]).standInVerbsObjects
+there = objects()
+waits = [b.wait_for_write() for _ in range(400)]
+for turn in range(40):  # at all moments of the thread that moves data
+    writes = [a.write(memory.to_view(), memory.to_remote_buffer(), True) for _ in range(10)]
+    if os.fork() == 0:
+        assert not a.connected()
+        a.close()
+        if turn % 2 == 0:
+            sys.exit(0)
+        del a, b, memory, writes, waits
+        gc.collect()
+        os._exit(0 if objects() >= there else 1)
+    assert os.wait()[1] == 0
+    for write in writes:
+        write.result(30)
+for wait in waits:
+    wait.result(30)
+print("parent")
+"""
+    )
+    with program(body, str(standins.verbs())) as process:
+        try:
+            out, err = process.communicate(timeout=120)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+    assert out == "parent\n", err
+
+
 def test_without_a_device_it_says_why() -> None:
     body = "print(RdmaTransport.supported())\nRdmaTransport()\n"
     with program(body, "/nowhere/libibverbs.so.1") as process:

@@ -27,4 +27,6 @@
   /* Work requests carried out since the reset. */                                                \
   X(standInVerbsExecuted, uint64_t)                                                               \
   /* Objects (contexts, PDs, MRs, CQs, QPs) that exist. */                                        \
-  X(standInVerbsObjects, int)
+  X(standInVerbsObjects, int)                                                                     \
+  /* Whether ibv_fork_init was called before any memory was registered. */                        \
+  X(standInVerbsForksSafe, int)

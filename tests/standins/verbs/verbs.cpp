@@ -193,6 +193,7 @@ Mr* registered(ibv_pd* pd, void* address, size_t bytes, uint64_t iova, int acces
     return nullptr;
   }
   Wire& wire = Wire::get();
+  wire.hasRegistered = true;
   Mr* mr = made<Mr>();
   mr->context = pd->context;
   mr->pd = pd;
@@ -530,7 +531,13 @@ STAND_IN int ibv_destroy_qp(ibv_qp* base) {
   return destroy<Qp>(base);
 }
 
-STAND_IN int ibv_fork_init() { return 0; }
+STAND_IN int ibv_fork_init() {
+  Wire& wire = Wire::get();
+  std::lock_guard lock(wire.mutex);
+  if (!wire.forksSafe && wire.hasRegistered) return EINVAL;
+  wire.forksSafe = true;
+  return 0;
+}
 
 STAND_IN void standInVerbsReset(uint64_t seed) {
   Wire& wire = Wire::get();
@@ -595,7 +602,9 @@ STAND_IN uint64_t standInVerbsExecuted() {
   return Wire::get().executed;
 }
 
-STAND_IN int standInVerbsObjects() {
+STAND_IN int standInVerbsObjects() { return Wire::get().objects; }
+
+STAND_IN int standInVerbsForksSafe() {
   std::lock_guard lock(Wire::get().mutex);
-  return Wire::get().objects;
+  return Wire::get().forksSafe;
 }

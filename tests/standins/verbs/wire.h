@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <map>
 #include <memory>
@@ -107,7 +108,8 @@ struct Wire {
   uint64_t seed = 0;
   std::mt19937_64 random;
   uint64_t executed = 0;
-  int objects = 0;
+  std::atomic<int> objects{0};  ///< read without the lock, which a forked child may never get
+  bool forksSafe = false, hasRegistered = false;
   uint32_t nextKey = 0x1000;
   uint32_t nextQpNum = 0x11;  ///< of those of this process
   uint64_t nextRequest = 1;

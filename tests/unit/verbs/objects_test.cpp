@@ -3,6 +3,7 @@
 #include "ctran/verbs/objects.h"
 
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -333,6 +334,20 @@ TEST_F(VerbsObjectsTest, MemoryBeyondTheDevicesLimitIsRefusedByTheLimit) {
               std::string::npos)
         << made.error().errStr;
   }
+}
+
+TEST_F(VerbsObjectsTest, ForkedChildDestroysNothingOfItsParents) {
+  Pair pair;
+  EXPECT_TRUE(standIn->standInVerbsForksSafe());
+  const int objects = standIn->standInVerbsObjects();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    { const Pair gone = std::move(pair); }
+    ::_exit(standIn->standInVerbsObjects() == objects ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 }  // namespace
