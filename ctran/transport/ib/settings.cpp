@@ -12,7 +12,13 @@ namespace {
 const ConfigBool kEnabled{
     "CTRAN_IB", true,
     "Whether ranks of different hosts use RDMA where both have it. Otherwise they use TCP."};
-const ConfigString kHca{
+class HcaVariable : public ConfigString {
+ public:
+  using ConfigString::ConfigString;
+  void check(const std::string& text) const override { static_cast<void>(HcaFilter(text)); }
+};
+
+const HcaVariable kHca{
     "CTRAN_IB_HCA", "",
     "RDMA devices to use: names they begin with (mlx5), with = exact names and ports (=mlx5_0:1), "
     "with ^ all but these (^mlx5_3); several with commas. Empty: those with an active port, of "
@@ -49,7 +55,8 @@ const ConfigBool kFailOver{
 const ConfigBytes kRing{
     "CTRAN_IB_RING", 1 << 20,
     "Registered memory for what a pair of ranks has on its way, in each direction: small messages, "
-    "and those whose memory is not registered. From 256K to 64M."};
+    "and those whose memory is not registered. Less than 256K counts as that, more than 64M as "
+    "64M."};
 
 }  // namespace
 
@@ -81,7 +88,15 @@ std::optional<bool> hintedFailOver(const std::map<std::string, std::string>& hin
 }
 
 HcaFilter::HcaFilter(const std::string& text) {
-  std::string_view rest = text;
+  const auto reject = [](std::string_view what, const char* why) {
+    throw Error(ErrorKind::InvalidArgument, "CTRAN_IB_HCA: '" + std::string(what) + "' " + why);
+  };
+  const auto withoutSpaces = [](std::string_view word) {
+    while (word.starts_with(' ')) word.remove_prefix(1);
+    while (word.ends_with(' ')) word.remove_suffix(1);
+    return word;
+  };
+  std::string_view rest = withoutSpaces(text);
   const auto takes = [&rest](char mark) {
     if (!rest.starts_with(mark)) return false;
     rest.remove_prefix(1);
@@ -91,22 +106,25 @@ HcaFilter::HcaFilter(const std::string& text) {
   exact_ = takes('=');
   while (!rest.empty()) {
     const size_t comma = std::min(rest.find(','), rest.size());
-    std::string_view word = rest.substr(0, comma);
+    const std::string_view word = withoutSpaces(rest.substr(0, comma));
     rest.remove_prefix(std::min(comma + 1, rest.size()));
     if (word.empty()) continue;
     Item item;
     const size_t colon = word.find(':');
     item.name = word.substr(0, colon);
+    if (item.name.empty() || item.name.find_first_of("^=") != std::string::npos) {
+      reject(word, "is no name of a device; ^ and = come once, before all names");
+    }
     if (colon != std::string_view::npos) {
       const std::string_view port = word.substr(colon + 1);
       const auto read = std::from_chars(port.data(), port.data() + port.size(), item.port);
       if (read.ec != std::errc() || read.ptr != port.data() + port.size() || item.port < 1) {
-        throw Error(ErrorKind::InvalidArgument,
-                    "CTRAN_IB_HCA: '" + std::string(word) + "' has no port number after the colon");
+        reject(word, "has no port number after the colon");
       }
     }
     items_.push_back(item);
   }
+  if (items_.empty() && !text.empty()) reject(text, "names no device");
 }
 
 bool HcaFilter::allows(const std::string& device, int port) const {

@@ -42,7 +42,8 @@ std::optional<bool> hintedFailOver(const std::map<std::string, std::string>& hin
 class HcaFilter {
  public:
   /// "mlx5,bnxt" begin so; "=mlx5_0:1,mlx5_1" are exactly these; "^mlx5_3" all but those that begin
-  /// so; "^=mlx5_3:1" all but exactly these. A port may follow each name; empty: all.
+  /// so; "^=mlx5_3:1" all but exactly these. A port may follow each name; empty: all. Throws
+  /// Error(InvalidArgument) for anything else.
   explicit HcaFilter(const std::string& text);
   bool allows(const std::string& device, int port) const;
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "ctran/base/config.h"
 #include "ctran/base/error.h"
 #include "ctran/transport/ib/device.h"
 
@@ -27,13 +28,20 @@ TEST(HcaFilter, TakesPrefixesExactNamesAndExclusions) {
       {"^mlx5_3", "mlx5_2", 1, true},
       {"^=mlx5_3:1,mlx5_4", "mlx5_3", 2, true},
       {"^=mlx5_3:1,mlx5_4", "mlx5_4", 2, false},
+      {" =mlx5_0 , mlx5_1:1 ", "mlx5_1", 1, true},
   };
   for (const auto& each : cases) {
     EXPECT_EQ(HcaFilter(each.text).allows(each.device, each.port), each.allowed)
         << each.text << " " << each.device << ":" << each.port;
   }
-  EXPECT_THROW(HcaFilter("mlx5_0:x"), Error);
-  EXPECT_THROW(HcaFilter("mlx5_0:0"), Error);
+}
+
+TEST(HcaFilter, RefusesWhatNamesNoDevice) {
+  for (const char* text : {"mlx5_0:x", "mlx5_0:0", "mlx5_0:", "mlx5_0:1:1", ":1", "^", "=", ",",
+                           " ", "=^mlx5_0", "^^mlx5_0", "mlx5_0,^mlx5_1", "mlx5_0,=mlx5_1"}) {
+    EXPECT_THROW(HcaFilter{text}, Error) << text;
+    EXPECT_THROW(findConfig("CTRAN_IB_HCA")->check(text), Error) << text;
+  }
 }
 
 TEST(HintedFailOver, IsSaidByTheHintAloneOrNotAtAll) {
