@@ -11,6 +11,15 @@ namespace ctran {
 
 using namespace ibverbx;
 
+namespace {
+
+/// Completions of all that a link may have under way, in both directions.
+int64_t entriesOfLink(const IbSettings& settings) {
+  return int64_t{2} * IbLink::kFragmentsPerQp * settings.numQps;
+}
+
+}  // namespace
+
 int chooseGid(const std::vector<ibv_gid_entry>& table, bool isEthernet) {
   const auto isIpv4 = [](const ibv_gid& gid) {
     return gid.global.subnet_prefix == 0 && gid.raw[8] == 0 && gid.raw[9] == 0 &&
@@ -97,9 +106,8 @@ Expected<std::unique_ptr<IbDevice>> IbDevice::open(const IbvDevice& device, uint
   Expected<IbvCompChannel> channel = context->createCompChannel();
   if (!channel) return channel.error();
 
-  // Every link reserves entries for all that it may have under way in both directions. A pair may
-  // have two at a device: one that has failed elsewhere is made again here.
-  const int64_t wanted = int64_t{4} * IbLink::kFragmentsPerQp * settings.numQps * peers;
+  // A pair may have two links at a device: one that has failed elsewhere is made again here.
+  const int64_t wanted = 2 * entriesOfLink(settings) * peers;
   const int entries =
       static_cast<int>(std::min<int64_t>(wanted, context->attributes().max_cqe - 1));
   std::unique_ptr<IbDevice> made(
@@ -109,6 +117,7 @@ Expected<std::unique_ptr<IbDevice>> IbDevice::open(const IbvDevice& device, uint
   std::vector<IbvCq> cqs;
   cqs.push_back(*std::move(cq));
   made->cq_ = std::make_unique<IbvVirtualCq>(std::move(cqs));
+  made->entries_ = entries;
   made->attributes_ = *attributes;
 
   std::vector<ibv_gid_entry> table;
@@ -129,6 +138,10 @@ Expected<std::unique_ptr<IbDevice>> IbDevice::open(const IbvDevice& device, uint
           ? "the port has no GID " + std::to_string(index) + ", which CTRAN_IB_GID_INDEX asks for"
           : std::string("the port has no GID; does its interface have an "
                         "address?")};
+}
+
+bool IbDevice::hasRoomForLink() const {
+  return static_cast<int64_t>(links_.size() + 1) * entriesOfLink(settings_) <= entries_;
 }
 
 void IbDevice::pollEvents() {

@@ -60,6 +60,8 @@ class IbDevice {
   /// have told.
   bool isUsable() const { return !isGone_ && isPortUp_; }
 
+  /// Whether its completion queue can take all that another link may have under way.
+  bool hasRoomForLink() const;
   void add(uint32_t qpNum, IbLink& link) { links_[qpNum] = &link; }
   void drop(uint32_t qpNum) { links_.erase(qpNum); }
 
@@ -84,6 +86,7 @@ class IbDevice {
   const uint8_t port_;
   ibverbx::ibv_port_attr attributes_{};
   ibverbx::ibv_gid_entry gid_{};
+  int entries_ = 0;  // of the completion queue
   int distance_ = 0;
   PciPlace place_;
   bool armed_ = false;

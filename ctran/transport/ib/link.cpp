@@ -68,6 +68,10 @@ Expected<std::unique_ptr<IbLink>> IbLink::create(IbDevice& device, uint32_t rail
 
 Maybe IbLink::open() {
   const IbSettings& settings = device_.settings();
+  if (!device_.hasRoomForLink()) {
+    return ibverbx::Error{
+        ENOSPC, "the completion queue of " + device_.name() + " has no room for another peer"};
+  }
   ringBytes_ = settings.ringBytes / kPage * kPage;
   const size_t half = ringBytes_ + kPage;
   memory_ = SharedMapping::map(createSharedMemory("ctran-ib", 2 * half), 2 * half);

@@ -12,6 +12,7 @@
 
 #include "ctran/base/error.h"
 #include "ctran/memory/shared_allocation.h"
+#include "ctran/transport/ib/link.h"
 #include "tests/unit/support/ranks.h"
 #include "tests/unit/support/tcp_ranks.h"
 #include "tests/unit/verbs/verbs_fixture.h"
@@ -98,6 +99,23 @@ class RdmaPair : public ibverbx::VerbsTest {
  private:
   std::vector<std::string> names_;
 };
+
+TEST_F(RdmaPair, DeviceHasNoMoreLinksThanItsCompletionQueueTakes) {
+  std::string why;
+  const auto devices = IbDevice::openAll(IbSettings::fromEnvironment(), 1, why);
+  ASSERT_FALSE(devices.empty()) << why;
+  std::vector<std::unique_ptr<IbLink>> links;
+  for (int i = 0; i < 2; ++i) {  // of one peer
+    auto made = IbLink::create(*devices.front(), 0, {});
+    ASSERT_TRUE(made.hasValue()) << made.error().errStr;
+    links.push_back(*std::move(made));
+  }
+  const auto tooMany = IbLink::create(*devices.front(), 0, {});
+  ASSERT_TRUE(tooMany.hasError());
+  EXPECT_NE(tooMany.error().errStr.find("no room for another peer"), std::string::npos);
+  links.pop_back();
+  EXPECT_TRUE(IbLink::create(*devices.front(), 0, {}).hasValue());
+}
 
 TEST_F(RdmaPair, WhatIsPutIsThereWhenALaterMessageIs) {
   for (const char* qps : {"1", "4"}) {
