@@ -120,6 +120,51 @@ def test_without_rdma_pairs_use_tcp(
     use_rdma(fresh_ranks(3), **variables).run(changes_over, why)
 
 
+def lacks_rdma(rank: Rank, variables: dict[str, str]) -> list[str]:
+    if rank.rank == 1:
+        os.environ.update(variables)
+    comm = rank.new_comm("ctran", "lacks")
+    for _ in range(20):
+        all_reduce(comm, 1000)
+    network = paths(comm)
+    all_reduce(comm, 1)  # nobody has left before all have looked
+    comm.finalize()
+    return network
+
+
+@pytest.mark.parametrize(
+    "variables", [{"CTRAN_IB": "0"}, {"CTRAN_IB_GID_INDEX": "3"}, {"CTRAN_VERBS_LIBRARY": "/no"}]
+)
+def test_the_other_end_says_that_it_has_no_rdma(
+    fresh_ranks: Callable[[int], Ranks], variables: dict[str, str]
+) -> None:
+    ours, theirs = use_rdma(fresh_ranks(2)).run(lacks_rdma, variables)
+    assert ours == ["rank 1: TCP: RDMA to it cannot be had: it has no device that it can use"], (
+        theirs
+    )
+
+
+def uses_fewer_devices(rank: Rank, rails: str) -> str:
+    if rank.rank == 1:
+        os.environ["CTRAN_IB_RAILS"] = rails
+    comm = rank.new_comm("ctran", "rails")
+    for _ in range(4):
+        all_reduce(comm, 3 << 20)
+    (path,) = paths(comm)
+    all_reduce(comm, 1)  # nobody has left before all have looked
+    comm.finalize()
+    return path
+
+
+@pytest.mark.parametrize("rails", ["1", "2"])
+def test_a_pair_uses_no_more_devices_than_either_end_wants(
+    fresh_ranks: Callable[[int], Ranks], rails: str
+) -> None:
+    ranks = use_rdma(fresh_ranks(2), STAND_IN_VERBS_DEVICES="4")
+    for path in ranks.run(uses_fewer_devices, rails):
+        assert path.count("standin_") == int(rails), path
+
+
 @pytest.fixture(scope="module")
 def rdma_pools() -> Iterator[Callable[[int], Pool]]:
     """Ranks of this file whose devices reorder completions by that seed."""

@@ -133,6 +133,9 @@ bool IbLink::has(uint32_t qpNum) const {
 }
 
 Maybe IbLink::connect(const IbCard& card) {
+  if (card.version == IbCard::kNone) {
+    return ibverbx::Error{ENODEV, "it has no device that it can use"};
+  }
   if (card.version != IbCard::kVersion) return ibverbx::Error{EINVAL, "it is of another version"};
   if (card.qps != card_.qps) return ibverbx::Error{EINVAL, "it has another number of queue pairs"};
   if (card.ringBytes != card_.ringBytes) return ibverbx::Error{EINVAL, "its ring has another size"};

@@ -21,6 +21,7 @@ inline constexpr uint32_t kMaxWays = 64;
 struct IbCard {
   static constexpr uint32_t kMostQps = 16;
   static constexpr uint32_t kVersion = 2;
+  static constexpr uint32_t kNone = 0;  ///< instead of the version: there is no device to use
   uint32_t version = kVersion;
   uint32_t qps = 0;
   uint32_t qpNums[kMostQps] = {};

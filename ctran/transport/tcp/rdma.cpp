@@ -132,7 +132,8 @@ void TcpTransport::offer(Peer& peer, Rail& rail) {
   if (!number) return;
   IbDevice& device = *devices_[*number];
   IbCard card;
-  card.devices = static_cast<uint32_t>(countNearest(devices_));
+  card.devices =
+      static_cast<uint32_t>(std::min<size_t>(countNearest(devices_), device.settings().rails));
   card.ways = static_cast<uint32_t>(devices_.size());
   card.device = static_cast<uint32_t>(*number);
   auto made = IbLink::create(device, rail.index, card);
@@ -144,9 +145,13 @@ void TcpTransport::offer(Peer& peer, Rail& rail) {
   }
   rail.link = *std::move(made);
   if (why.empty()) why = "RDMA is not agreed yet";
+  sayCard(peer, rail, rail.link->card());
+}
+
+void TcpTransport::sayCard(Peer& peer, const Rail& rail, const IbCard& card) {
   FrameHeader header{FrameType::Card, sizeof(IbCard), {kCollectiveQueue, rail.index, 0}};
   Link::Outgoing frame{header};
-  const auto* bytes = reinterpret_cast<const std::byte*>(&rail.link->card());
+  const auto* bytes = reinterpret_cast<const std::byte*>(&card);
   frame.owned.assign(bytes, bytes + sizeof(IbCard));
   peer.first().link.push(std::move(frame));
   flush(peer);
@@ -162,18 +167,29 @@ void TcpTransport::offerMore(Peer& peer) {
 }
 
 /// A card that no peer sends ends the connection; one that does not go with this rank's leaves it
-/// without RDMA.
+/// without RDMA. A rank that cannot use RDMA answers so.
 void TcpTransport::cardCame(Peer& peer, Rail& rail) {
   IbCard card;
   std::memcpy(&card, rail.card.data(), sizeof card);
   if (const char* why = whyInvalid(card)) throw std::string("it sent ") + why;
   offer(peer, rail);
-  if (!rail.link || rail.link->hasFailed()) return;
+  if (!rail.link) {
+    const bool isOffer = card.version != IbCard::kNone;
+    if (isOffer && !leaving_ && !told_ && !hasHungUp(peer.first().link.socket())) {
+      IbCard none;
+      none.version = IbCard::kNone;
+      sayCard(peer, rail, none);
+    }
+    return;
+  }
+  if (rail.link->hasFailed()) return;
   if (rail.link->isConnected()) throw std::string("it sent a card twice");
   if (const auto done = rail.link->connect(card); !done) {
     rail.link->close();
     rail.failedAt = -1;
-    if (rail.index == 0) peer.whyNoRdma = "RDMA to it cannot be had: " + done.error().errStr;
+    // After a failure that is why.
+    if (rail.index == 0 && rail.attempts == 0)
+      peer.whyNoRdma = "RDMA to it cannot be had: " + done.error().errStr;
     return;
   }
   sayOf(peer, rail, FrameType::Connected);
@@ -281,9 +297,11 @@ std::string TcpTransport::pathTo(int rank) {
   const Peer* const peer = peers_.find(rank);
   if (peer == nullptr) return "TCP";
   if (!peer->sendsOverRdma()) return peer->whyNoRdma.empty() ? "TCP" : "TCP: " + peer->whyNoRdma;
+  std::set<std::string> known;  // two rails may be at one device
   std::string names;
   for (const auto& rail : peer->rails) {
-    if (rail->sends) names += (names.empty() ? "" : ", ") + rail->link->device().name();
+    if (!rail->sends || !known.insert(rail->link->device().name()).second) continue;
+    names += (names.empty() ? "" : ", ") + rail->link->device().name();
   }
   const uint64_t placed = peer->messagesPlaced;
   return "RDMA (" + names + ")" +

@@ -26,6 +26,7 @@ namespace ctran {
 OperationRecord operationOf(const FrameHeader& frame);
 
 class IbDevice;
+struct IbCard;
 
 /// The connections of one rank to the ranks of its communicator on other hosts: one to each, made
 /// when it is first needed; more where large messages go (more.cpp); and RDMA where both ends have
@@ -132,6 +133,7 @@ class TcpTransport final : public Transport {
   void heedCallers(bool heeds);
   void openDevices();
   void offer(Peer& peer, Rail& rail);
+  void sayCard(Peer& peer, const Rail& rail, const IbCard& card);
   std::optional<size_t> deviceFor(const Peer& peer, const Rail& rail) const;
   void offerMore(Peer& peer);
   void sayOf(Peer& peer, const Rail& rail, FrameType what, uint64_t offset = 0);
