@@ -1973,7 +1973,7 @@ class _RdmaTransport:
         self,
         completions: _RdmaCompletions,
         event_loop: RdmaEventLoop | None,
-        timeout: float,
+        timeout: timedelta,
         gpu: int,
     ) -> None: ...
     def bind(self) -> str: ...

@@ -43,6 +43,7 @@ Error invalid(const std::string& what, const char* hint = "") {
 
 RdmaTransport::Connection::Connection(std::shared_ptr<RdmaLoop> loop, const RdmaOptions& options)
     : loop_(std::move(loop)), devices_(RdmaDevices::get()), timeout_(options.timeout) {
+  if (timeout_ <= timeout_.zero()) throw invalid("timeout must be positive");
   RdmaCard card;
   card.token = devices_->token();
   const std::vector<size_t> wanted =

@@ -193,6 +193,9 @@ def refuses(rank: Rank) -> None:
         (lambda: remote.slice(1, 4000), "do not lie in"),
         (lambda: transport.write(memory.to_view(), remote.slice(0, 10)), "do not fit"),
         (lambda: RdmaRemoteBuffer(0, 10, "key"), "no key"),
+        (lambda: transport.write(memory.to_view(), remote.slice(0, 0)), "do not fit"),
+        (lambda: transport.read(memory.to_mutable_view(), remote.slice(0, 0)), "do not fit"),
+        (lambda: RdmaTransport("cpu", timeout=timedelta(0)), "must be positive"),
         (lambda: transport.connect(b"x"), "no URL"),
         (lambda: transport.connect(b"\xff"), "no URL"),
         (lambda: RdmaTransport("cpu").wait_for_write(), "not connected"),
@@ -207,6 +210,12 @@ def refuses(rank: Rank) -> None:
         transport.read(memory.to_view(), remote)
     with pytest.raises(ValueError, match="not meta"):
         RdmaTransport("meta")
+    with pytest.raises(ValueError, match="must not be negative"):
+        RdmaTransport("cpu", timeout=timedelta(seconds=-1))
+    with pytest.raises(TypeError, match="timedelta, not int"):
+        RdmaTransport("cpu", timeout=5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        transport.connect(None)
     transport.write(memory.to_view(), remote).result(60)
     tell(rank, "end", True)
 
@@ -230,7 +239,10 @@ def keeps_memory(rank: Rank) -> None:
     assert part.create_view(tensor.data_ptr() + 80, 8).ptr == part.to_view(0, 8).ptr
     assert len(part.to_view()) == 99_990 * 8
     buffer = part.to_remote_buffer()
-    assert pickle.loads(pickle.dumps(buffer)).access_key == buffer.access_key
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        again = pickle.loads(pickle.dumps(buffer, protocol))
+        assert (again.ptr, again.len) == (buffer.ptr, buffer.len)
+        assert again.access_key == buffer.access_key
     view = RdmaMemory(torch.full((1000,), 7.0)).to_view()  # nothing else holds that tensor
     into = torch.zeros(1000)
     transport, _, remote = connected(rank, into)

@@ -144,9 +144,7 @@ class RdmaTransport:
         gpu = -1 if self.device.index is None or self.device.type == "cpu" else self.device.index
         if self.device == torch.device("cuda") and torch.cuda.is_available():
             gpu = torch.cuda.current_device()
-        self._transport = _comms._RdmaTransport(
-            self._ends.completions, event_loop, timeout.total_seconds(), gpu
-        )
+        self._transport = _comms._RdmaTransport(self._ends.completions, event_loop, timeout, gpu)
         _open.add(self)
 
     @staticmethod
@@ -164,8 +162,9 @@ class RdmaTransport:
         It does not wait for the peer. What is sent before the peer has connected is tried again for
         about two seconds.
         """
-        url = peer_url if isinstance(peer_url, str) else peer_url.decode(errors="replace")
-        self._transport.connect(url)
+        if isinstance(peer_url, (bytes, bytearray)):
+            peer_url = peer_url.decode(errors="replace")
+        self._transport.connect(peer_url)
         return 0
 
     def connected(self) -> bool:

@@ -1,5 +1,8 @@
 #include <comms/torchcomms/transport/RdmaTransport.h>
 
+#include <algorithm>
+
+#include "torchcomms/csrc/longest_timeout.hpp"
 #include "torchcomms/csrc/transport/rdma_state.hpp"
 
 namespace torch::comms {
@@ -124,8 +127,10 @@ bool RdmaTransport::supported() { return ctran::RdmaTransport::supported(); }
 
 RdmaTransport::RdmaTransport(int cudaDev, EventBase* evb, std::chrono::milliseconds timeout)
     : state_(new detail::RdmaTransportState{
-          cudaDev, ctran::RdmaTransport(ctran::RdmaOptions{
-                       evb ? evb->state_->loop : nullptr, timeout, {}, cudaDev})}) {}
+          cudaDev, ctran::RdmaTransport(ctran::RdmaOptions{evb ? evb->state_->loop : nullptr,
+                                                           std::min(timeout, kLongestTimeout),
+                                                           {},
+                                                           cudaDev})}) {}
 RdmaTransport::~RdmaTransport() = default;
 
 std::string RdmaTransport::bind() { return state_->transport.bind(); }

@@ -113,12 +113,12 @@ RdmaRemoteBuffer remoteBufferOf(const std::shared_ptr<BoundMemory>& memory) {
 class BoundTransport {
  public:
   BoundTransport(std::shared_ptr<Completions> completions, std::shared_ptr<ctran::RdmaLoop> loop,
-                 double timeout, int gpu)
+                 const py::object& timeout, int gpu)
       : completions_(std::move(completions)) {
+    const std::chrono::milliseconds limit = toTimeout(timeout);
     const HostWait released;
-    const std::chrono::duration<double> limit(timeout);
-    transport_ = std::make_shared<ctran::RdmaTransport>(ctran::RdmaOptions{
-        std::move(loop), std::chrono::duration_cast<std::chrono::nanoseconds>(limit), {}, gpu});
+    transport_ =
+        std::make_shared<ctran::RdmaTransport>(ctran::RdmaOptions{std::move(loop), limit, {}, gpu});
   }
   ~BoundTransport() { close(); }
 
@@ -137,11 +137,14 @@ class BoundTransport {
     return connected;
   }
   void write(const View& view, const RdmaRemoteBuffer& remote, bool notify, uint64_t id) {
-    begin(id,
-          [&](auto& transport) { return transport.write(view.span, remoteOf(remote), notify); });
+    begin(id, [&](auto& transport) {
+      return transport.write(view.span, remoteOf(remote, view.span.bytes), notify);
+    });
   }
   void read(const MutableView& view, const RdmaRemoteBuffer& remote, uint64_t id) {
-    begin(id, [&](auto& transport) { return transport.read(view.span, remoteOf(remote)); });
+    begin(id, [&](auto& transport) {
+      return transport.read(view.span, remoteOf(remote, view.span.bytes));
+    });
   }
   void waitForWrite(uint64_t id) {
     begin(id, [](auto& transport) { return transport.waitForWrite(); });
@@ -153,7 +156,12 @@ class BoundTransport {
   }
 
  private:
-  static ctran::RdmaRemote remoteOf(const RdmaRemoteBuffer& buffer) {
+  static ctran::RdmaRemote remoteOf(const RdmaRemoteBuffer& buffer, size_t bytes) {
+    // C++ has buffers of 0 bytes that reach as far as their key.
+    if (buffer.len == 0 && bytes > 0) {
+      throw ctran::Error(ctran::ErrorKind::InvalidArgument,
+                         std::to_string(bytes) + " bytes do not fit into a buffer of 0 bytes");
+    }
     return {reinterpret_cast<uint64_t>(buffer.ptr), buffer.len, buffer.accessKey};
   }
   std::shared_ptr<ctran::RdmaTransport> get() const {
@@ -230,14 +238,13 @@ void bindMemoryAndViews(py::module_& module) {
           },
           py::arg("offset"), py::arg("length"), "A part of it.")
       .def("__repr__", &textOf)
-      .def(py::pickle(
-          [](const RdmaRemoteBuffer& self) {
-            return py::make_tuple(reinterpret_cast<uintptr_t>(self.ptr), self.len, self.accessKey);
-          },
-          [](const py::tuple& state) {
-            return bufferOf(state[0].cast<uintptr_t>(), state[1].cast<size_t>(),
-                            state[2].cast<std::string>());
-          }));
+      // Not py::pickle, which ends the process with the protocols 0 and 1.
+      .def("__reduce__", [](const py::object& self) {
+        const auto& buffer = self.cast<const RdmaRemoteBuffer&>();
+        return py::make_tuple(
+            py::type::of<RdmaRemoteBuffer>(),
+            py::make_tuple(reinterpret_cast<uintptr_t>(buffer.ptr), buffer.len, buffer.accessKey));
+      });
 
   py::class_<BoundMemory, std::shared_ptr<BoundMemory>>(
       module, "RdmaMemory",
@@ -302,7 +309,8 @@ void bindTransport(py::module_& module) {
 
   py::class_<BoundTransport>(module, "_RdmaTransport",
                              "torchcomms.transport.RdmaTransport, with numbers for futures.")
-      .def(py::init<std::shared_ptr<Completions>, std::shared_ptr<ctran::RdmaLoop>, double, int>(),
+      .def(py::init<std::shared_ptr<Completions>, std::shared_ptr<ctran::RdmaLoop>,
+                    const py::object&, int>(),
            py::arg("completions"), py::arg("event_loop"), py::arg("timeout"), py::arg("gpu"))
       .def("bind", &BoundTransport::bind)
       .def("connect", &BoundTransport::connect, py::arg("url"))
