@@ -232,8 +232,10 @@ def compile(
     """
     program = algo
     if not isinstance(program, CollectiveProgram):
+        if not callable(algo):
+            raise TypeError(f"compile takes a program, or a function that writes one, not {algo!r}")
         arguments = () if algo_spec is None else (algo_spec,)
-        program = algo(*arguments, **kwargs)  # type: ignore[operator]
+        program = algo(*arguments, **kwargs)
         if not isinstance(program, CollectiveProgram):
             raise TypeError(f"{algo!r} must return a CollectiveProgram, not {program!r}")
     elif kwargs:

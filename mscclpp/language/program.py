@@ -16,7 +16,7 @@ from mscclpp.language.record import Record, close_record, open_record
 from mscclpp.language.replication import replicated
 from mscclpp.language.source import Call
 from mscclpp.language.syncs import syncs
-from mscclpp.language.thread_block_group import MOST_BLOCKS
+from mscclpp.language.thread_block_group import MOST_BLOCKS, MOST_THREADS
 from mscclpp.language.utils import AlgoSpec, ReplicationPolicy
 from mscclpp.language.writer import write
 
@@ -74,14 +74,23 @@ class CollectiveProgram:
         max_message_size: int = 2**64 - 1,
     ) -> None:
         call = Call("CollectiveProgram")
+        if not isinstance(name, str) or not name:
+            call.fail(f"name must be a text, not {name!r}")
         if not isinstance(collective, Collective):
             call.fail(f"collective must be one of mscclpp.language.collectives, not {collective!r}")
         if collective.num_ranks != num_ranks:
             call.fail(f"the collective is one of {collective.num_ranks} ranks, not of {num_ranks}")
-        if isinstance(instances, bool) or not isinstance(instances, int) or instances < 1:
-            call.fail(f"instances must be a positive integer, not {instances!r}")
+        for what, number in (
+            ("instances", instances),
+            ("num_threads_per_block", num_threads_per_block),
+            ("buffer_alignment", buffer_alignment),
+        ):
+            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+                call.fail(f"{what} must be a positive integer, not {number!r}")
         if instances > MOST_BLOCKS:
             call.fail(f"{instances} instances: a rank has at most {MOST_BLOCKS} thread blocks")
+        if num_threads_per_block > MOST_THREADS:
+            call.fail(f"{num_threads_per_block} threads: a block has at most {MOST_THREADS}")
         if protocol not in ("Simple", "LL"):
             call.fail(f"protocol must be 'Simple' or 'LL', not {protocol!r}")
         if not isinstance(replication_policy, ReplicationPolicy):

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from mscclpp.language.source import Call
 
-__all__ = ["MOST_BLOCKS", "ThreadBlockGroup"]
+__all__ = ["MOST_BLOCKS", "MOST_THREADS", "ThreadBlockGroup"]
 
 MOST_BLOCKS = 1024  # of a rank: all of them run at the same time
+MOST_THREADS = 1024  # of a thread block on a GPU
 
 
 class ThreadBlockGroup:

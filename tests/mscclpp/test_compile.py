@@ -60,6 +60,8 @@ def test_a_program_and_arguments_are_taken(write_program: Write) -> None:
     assert mscclpp.compile(write_program, name="all_reduce_two_shot", ranks=3).name == "two_shot"
     with pytest.raises(TypeError, match="takes no ranks"):
         mscclpp.compile(write_program("all_reduce_packets"), ranks=3)
+    with pytest.raises(TypeError, match="takes a program, or a function that writes one, not 5"):
+        mscclpp.compile(5)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="must return a CollectiveProgram"):
         mscclpp.compile(lambda: None)  # type: ignore[arg-type,return-value]
     with pytest.raises(mscclpp.language.ProgramError, match="there is no rank 2"):

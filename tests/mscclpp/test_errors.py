@@ -128,6 +128,11 @@ def test_the_message_begins_with_the_line_that_is_wrong(
     [
         ({"num_ranks": 3}, "one of 2 ranks, not of 3"),
         ({"instances": 0}, "instances must be a positive integer"),
+        ({"name": ""}, "name must be a text, not ''"),
+        ({"name": None}, "name must be a text, not None"),
+        ({"num_threads_per_block": 0}, "num_threads_per_block must be a positive integer, not 0"),
+        ({"num_threads_per_block": 2048}, "2048 threads: a block has at most 1024"),
+        ({"buffer_alignment": 0}, "buffer_alignment must be a positive integer, not 0"),
         ({"instances": 10**9}, "at most 1024 thread blocks"),
         ({"protocol": "LL128"}, "'Simple' or 'LL'"),
         ({"collective": "allreduce"}, "must be one of mscclpp.language.collectives"),
@@ -136,9 +141,9 @@ def test_the_message_begins_with_the_line_that_is_wrong(
     ],
 )
 def test_settings_that_mean_nothing_are_refused(settings: dict[str, object], says: str) -> None:
-    right: dict[str, object] = {"collective": AllReduce(2, 1, True), "num_ranks": 2}
+    right = {"name": "wrong", "collective": AllReduce(2, 1, True), "num_ranks": 2}
     with pytest.raises(ProgramError, match=says):
-        CollectiveProgram("wrong", **{**right, **settings})  # type: ignore[arg-type]
+        CollectiveProgram(**{**right, **settings})  # type: ignore[arg-type]
 
 
 def test_outside_of_a_program_there_is_nothing_to_call() -> None:
