@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 import mscclpp
+import torchcomms
 from mscclpp.utils import Kernel, KernelBuilder, pack, torch_dtype_to_mscclpp_dtype
 
 ROOT = Path(__file__).parents[2]
@@ -174,6 +176,63 @@ def packet_all_reduce(group: mscclpp.CommGroup, place: Place) -> None:
 @check
 def switch_all_reduce(group: mscclpp.CommGroup, place: Place) -> None:
     _algorithm_is_right("switch_all_reduce", group, place)
+
+
+def _torchcomm_of(group: mscclpp.CommGroup, place: Place) -> torchcomms.TorchComm:
+    """Another communicator of the group's ranks, and of their GPUs where kernels run there."""
+    port = torch.zeros(1, dtype=torch.int64)
+    if group.my_rank == 0:
+        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        port.fill_(store.port)
+        for peer in range(1, group.nranks):
+            group.send(port, peer)
+    else:
+        group.recv(port, 0)
+        store = dist.TCPStore("127.0.0.1", int(port), is_master=False)
+    options = torchcomms.CommOptions()
+    options.rank, options.size = group.my_rank, group.nranks
+    device = torch.empty(0, device=place.kind).device  # with the number of the GPU
+    return torchcomms.new_comm(
+        "ctran", device, "served", options=options, store=store,
+        abort_process_on_timeout_or_error=False,
+    )  # fmt: skip
+
+
+@check
+def native_algorithm_serves_torchcomms(group: mscclpp.CommGroup, place: Place) -> None:
+    """Calls, several at a time, and of GPUs in a graph, with other inputs in each replay."""
+    rank, size = group.my_rank, group.nranks
+    comm = _torchcomm_of(group, place)
+    algorithm = place.algorithm("packet_all_reduce")
+    add = torchcomms.ReduceOp.SUM
+
+    def summed(count: int, turn: int, dtype: torch.dtype) -> torch.Tensor:
+        return torch.stack([values(r, count, turn, dtype) for r in range(size)]).sum(0).to(dtype)
+
+    types = [torch.float32, torch.int32]
+    with mscclpp.register(algorithm, comm, dtypes=types, prefer=True):
+        for dtype in types:
+            found = comm.explain("all_reduce", 4096, dtype).algorithm
+            assert found == f"plan:{algorithm.name}", found
+            for count in (1, 1024, 10_001):
+                several = [values(rank, count + i, i, dtype).to(place.kind) for i in range(4)]
+                works = [comm.all_reduce(one, add, async_op=True) for one in several]
+                for i, work in enumerate(works):
+                    work.wait()
+                    result = place.result(several[i])
+                    assert torch.equal(result, summed(count + i, i, dtype)), (count, i)
+        if place.is_gpu:
+            data = torch.zeros(1000, device=place.kind)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                comm.all_reduce(data, add, async_op=False)
+            for turn in range(3):
+                data.copy_(values(rank, 1000, turn, torch.float32))
+                graph.replay()
+                assert torch.equal(place.result(data), summed(1000, turn, torch.float32)), turn
+            del graph
+    comm.finalize()
+    group.barrier()
 
 
 @check
