@@ -142,7 +142,7 @@ void Communicator::setTimeout(std::chrono::nanoseconds timeout) { engine_->setTi
 void Communicator::setHints(const Hints& hints) { engine_->setHints(hints); }
 
 std::shared_ptr<const CallHints> Communicator::prepare(const Hints& hints) const {
-  return engine_->hintsOfCall(hints);
+  return engine_->openHintsOfCall(hints);
 }
 
 std::vector<int> Communicator::hosts() const {

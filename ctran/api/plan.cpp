@@ -22,6 +22,13 @@ uint64_t registerProgram(const std::string& json, const PlanUse& use) {
   return ctran::registerStaged(plan::mscclpp::lower(program).plan, engineUse(use));
 }
 
+std::optional<OpenBuffers> openBuffers(const std::string& json) {
+  const auto program = plan::mscclpp::parse(Json::parse(json, "the program"));
+  const auto open = plan::mscclpp::lower(program).plan.open;
+  if (!open) return std::nullopt;
+  return OpenBuffers{open->inputs, open->outputs};
+}
+
 bool removePlan(uint64_t number) { return ctran::removePlan(number); }
 
 }  // namespace ctran::api

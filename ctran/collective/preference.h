@@ -63,8 +63,9 @@ Preferences hintedPreferences(const std::map<std::string, std::string>& hints);
 struct CallHints {
   Preferences preferences;
   bool inRankOrder = false;
-  bool alone = false;  ///< the hints of the communicator do not count
-  uint64_t hash = 0;   ///< hash of all of the above; never 0
+  bool alone = false;      ///< the hints of the communicator do not count
+  bool openPlans = false;  ///< they may name plans that promise no result
+  uint64_t hash = 0;       ///< hash of all of the above; never 0
 };
 
 /// Reads the hints of a call. Returns null if none is ctran's and `alone` is false. Throws

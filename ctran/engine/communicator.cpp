@@ -72,14 +72,22 @@ Preferences checked(Preferences wanted, bool gpus) {
   return wanted;
 }
 
-/// Throws Error(InvalidArgument) if a plan is wanted that nobody has registered.
-void checkPlans(const std::string& wanted) {
-  if (wanted.find("plan:") == std::string::npos) return;
+/// Throws Error(InvalidArgument) if a plan is wanted that nobody has registered, or that promises
+/// no result although none such is taken.
+void checkPlans(const std::map<std::string, std::string>& hints, bool openPlans) {
+  // The hints of the communicator may name a plan that is registered later.
+  const auto wanted = hints.find("ctran::algorithm");
+  if (wanted == hints.end() || wanted->second.find("plan:") == std::string::npos) return;
   const RegisteredPlans& plans = registeredPlans();
-  for (const WantedAlgorithm& one : parseAlgorithms(wanted, kByHint)) {
+  for (const WantedAlgorithm& one : parseAlgorithms(wanted->second, kByHint)) {
     const auto isNamed = [&](const RegisteredPlan& plan) { return plan.name == one.name; };
-    if (!one.name.starts_with("plan:") || std::any_of(plans.begin(), plans.end(), isNamed)) {
-      continue;
+    if (!one.name.starts_with("plan:")) continue;
+    if (const auto plan = std::find_if(plans.begin(), plans.end(), isNamed); plan != plans.end()) {
+      if (openPlans || !plan->algorithm->plan().open) continue;
+      throw Error(ErrorKind::InvalidArgument,
+                  std::string(kByHint) + " asks for '" + one.name +
+                      "', a program that promises no result: it serves no calls",
+                  {}, {}, "execute it with mscclpp");
     }
     std::string names;
     for (const RegisteredPlan& plan : plans) names += (names.empty() ? "" : ", ") + plan.name;
@@ -322,9 +330,23 @@ void Communicator::setHints(const std::map<std::string, std::string>& hints) {
 
 std::shared_ptr<const CallHints> Communicator::hintsOfCall(
     const std::map<std::string, std::string>& hints) const {
-  // The hints of the communicator may name a plan that is registered later.
-  const auto algorithm = hints.find("ctran::algorithm");
-  if (algorithm != hints.end()) checkPlans(algorithm->second);
+  checkPlans(hints, false);
+  return mergedHints(hints);
+}
+
+std::shared_ptr<const CallHints> Communicator::openHintsOfCall(
+    const std::map<std::string, std::string>& hints) const {
+  checkPlans(hints, true);
+  const auto merged = mergedHints(hints);
+  if (!merged) return nullptr;
+  auto open = std::make_shared<CallHints>(*merged);
+  open->openPlans = true;
+  open->hash ^= 1ULL << 63;  // other decisions than of hints that take no such plans
+  return open;
+}
+
+std::shared_ptr<const CallHints> Communicator::mergedHints(
+    const std::map<std::string, std::string>& hints) const {
   if (!standing_) return checkedHints(hints, false);
   std::map<std::string, std::string> all = hints;
   all.merge(ofCalls(hints_));

@@ -109,6 +109,9 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
   /// communicator's. Throws as setHints does.
   std::shared_ptr<const CallHints> hintsOfCall(
       const std::map<std::string, std::string>& hints) const;
+  /// The same of hints that may name plans which promise no result.
+  std::shared_ptr<const CallHints> openHintsOfCall(
+      const std::map<std::string, std::string>& hints) const;
 
   /// Runs the operation to its end on the caller's thread, after all operations posted before it on
   /// the same queue. A zero `timeout` means the communicator's. `hooks` are told before the thread
@@ -281,6 +284,8 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
                                     int64_t timeoutNanos, std::shared_ptr<void> keepAlive);
   std::shared_ptr<const CallHints> checkedHints(const std::map<std::string, std::string>& hints,
                                                 bool alone) const;
+  std::shared_ptr<const CallHints> mergedHints(
+      const std::map<std::string, std::string>& hints) const;
   int64_t nanosOr(std::chrono::nanoseconds timeout) const;
   std::shared_ptr<const PlanAlgorithm> planFor(const Collective& collective) const;
   void setUpFunctions(const Collective& collective, std::chrono::nanoseconds timeout,

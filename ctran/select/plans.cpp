@@ -42,6 +42,11 @@ uint64_t addPlan(std::shared_ptr<const PlanAlgorithm> algorithm, const PlanUse& 
 }  // namespace
 
 uint64_t registerPlan(const plan::Plan& plan, const PlanUse& use) {
+  if (plan.open) {
+    throw Error(ErrorKind::InvalidArgument,
+                "plan '" + plan.name + "' promises no result, so it serves no calls", {}, {},
+                "execute its program with mscclpp");
+  }
   return addPlan(std::make_shared<const PlanAlgorithm>(plan), use);
 }
 

@@ -26,9 +26,10 @@ struct PlanUse {
 /// for which it is preferred, or named by a hint, or was the fastest when it was measured. There is
 /// no cost model of plans. Of several preferred ones, or of one name, the last one is taken.
 /// Returns a number to remove it by. Throws Error(InvalidArgument) if the verifier rejects the
-/// plan, Error(Unsupported) if it cannot be executed here. Any thread.
+/// plan or it promises no result, Error(Unsupported) if it cannot be executed here. Any thread.
 uint64_t registerPlan(const plan::Plan& plan, const PlanUse& use = {});
-/// The same of a plan in which ranks may reach buffers of each other's callers.
+/// The same of a plan in which ranks may reach buffers of each other's callers. One that promises
+/// no result serves calls whose hints may name such plans, and name it.
 uint64_t registerStaged(const plan::Plan& plan, const PlanUse& use = {});
 /// The same of a function of the program, which competes as a plan of its name does.
 uint64_t registerFunction(UserFunction function, const PlanUse& use = {});

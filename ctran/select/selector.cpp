@@ -345,9 +345,10 @@ const RegisteredPlan* Selector::decidePlan(const PlanCall& call, const CallHints
   const RegisteredPlans& plans = registeredPlans();
   const CollectiveKind kind = call.call.kind;
   const bool isNamed = hints != nullptr && hints->preferences.of(kind) != nullptr;
+  const bool openPlans = hints != nullptr && hints->openPlans;
   const auto find = [&](const auto& matches, const std::string& reason) -> const RegisteredPlan* {
     for (const RegisteredPlan& plan : plans) {
-      if (plan.algorithm->plan().open && !isNamed) continue;
+      if (plan.algorithm->plan().open && !openPlans) continue;
       if (!matches(plan) || !whyNot(plan, call).empty()) continue;
       if (why != nullptr) *why = reason;
       return &plan;

@@ -42,9 +42,10 @@ class MSCCLPP_API Executor {
   Executor& operator=(const Executor&) = delete;
 
   /// Collective, with the reductions that the plan names. Sizes are in bytes, and belong together:
-  /// the output of an all-gather is as large as all inputs. Throws Error(ExecutorError) if they do
-  /// not, if `rank` is not this one, and if the plan is wrong, mixes reductions or says what cannot
-  /// be executed here.
+  /// the output of an all-gather is as large as all inputs, and plans that promise no result have
+  /// chunks of one size. Throws Error(ExecutorError) if they do not, if `rank` is not this one, if
+  /// the buffers are not in memory of the host, and if the plan is wrong, mixes reductions or says
+  /// what cannot be executed here.
   void execute(int rank, void* sendbuff, void* recvBuff, size_t sendBuffSize, size_t recvBuffSize,
                DataType dataType, const ExecutionPlan& plan, cudaStream_t stream,
                PacketType packetType = PacketType::LL16);

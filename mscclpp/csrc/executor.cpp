@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "calls.h"
+#include "ctran/gpu.h"
 #include "ctran/plan.h"
 
 namespace mscclpp {
@@ -87,6 +88,29 @@ ctran::ReduceOp reduction(const std::string& json) {
               ErrorCode::ExecutorError);
 }
 
+/// Elements of a chunk. Throws Error(ExecutorError) where the sizes do not belong together.
+size_t countOf(const ctran::api::OpenBuffers& open, size_t inputBytes, size_t outputBytes,
+               size_t element) {
+  const auto inputs = static_cast<size_t>(open.inputs), outputs = static_cast<size_t>(open.outputs);
+  const size_t chunk = inputs != 0 ? inputBytes / inputs : outputBytes / outputs;
+  if (chunk * inputs == inputBytes && chunk * outputs == outputBytes && chunk % element == 0) {
+    return chunk / element;
+  }
+  throw Error("an input of " + std::to_string(inputBytes) + " and an output of " +
+                  std::to_string(outputBytes) + " bytes do not belong together: the plan has " +
+                  std::to_string(inputs) + " and " + std::to_string(outputs) +
+                  " chunks of them, of whole elements and one size",
+              ErrorCode::ExecutorError);
+}
+
+void checkApart(const void* input, size_t inputBytes, const void* output, size_t outputBytes) {
+  const auto from = reinterpret_cast<uintptr_t>(input), to = reinterpret_cast<uintptr_t>(output);
+  if (from >= to + outputBytes || to >= from + inputBytes) return;
+  if (from == to && inputBytes == outputBytes) return;
+  throw Error("the input and the output overlap; in place, they are the same",
+              ErrorCode::ExecutorError);
+}
+
 }  // namespace
 
 ExecutionPlan::ExecutionPlan(const std::string& planPath, int) {
@@ -116,7 +140,7 @@ class Executor::Impl {
     if (!bootstrap_) throw Error("an Executor needs a TcpBootstrap", ErrorCode::InvalidUsage);
   }
   ~Impl() {
-    for (const auto& [json, number] : registered_) ctran::api::removePlan(number);
+    for (const auto& [json, known] : known_) ctran::api::removePlan(known.number);
   }
 
   void execute(int rank, const void* input, void* output, size_t inputBytes, size_t outputBytes,
@@ -126,23 +150,30 @@ class Executor::Impl {
           "this is rank " + std::to_string(bootstrap_->getRank()) + ", not " + std::to_string(rank),
           ErrorCode::ExecutorError);
     }
-    const Shape* const shape = shapeOf(plan.collective());
-    if (shape == nullptr || shape->kind == ctran::CollectiveKind::Broadcast) {
-      throw Error("plans of " + plan.collective() + " cannot be executed",
+    if (ctran::api::gpuOf(input) || ctran::api::gpuOf(output)) {
+      throw Error("an Executor is for memory of the host; on GPUs, execute the plan from Python",
                   ErrorCode::ExecutorError);
     }
     try {
-      const std::string name = known(plan);
+      const Known& known = knownOf(plan);
       const ctran::DataType element = engineType(type);
       ctran::api::Call call;
-      call.kind = shape->kind;
       call.type = element;
       call.input = input;
       call.output = output;
       call.op = reduction(plan.json());
-      call.count = countOf(*shape, inputBytes, outputBytes,
-                           static_cast<size_t>(bootstrap_->getNranks()), sizeOf(element));
-      call.hints = {{"ctran::algorithm", "plan:" + name}};
+      call.prepared = known.hints;
+      if (known.open) {
+        call.kind = ctran::CollectiveKind::AllReduce;
+        call.count = countOf(*known.open, inputBytes, outputBytes, sizeOf(element));
+        checkApart(input, inputBytes, output, outputBytes);
+        checkServes(known.name, call);
+      } else {
+        const Shape& shape = *shapeOf(plan.collective());
+        call.kind = shape.kind;
+        call.count = countOf(shape, inputBytes, outputBytes,
+                             static_cast<size_t>(bootstrap_->getNranks()), sizeOf(element));
+      }
       bootstrap_->engine()->run(call);
     } catch (const ctran::Error& error) {
       throw Error(error.what(), ErrorCode::ExecutorError);
@@ -150,22 +181,42 @@ class Executor::Impl {
   }
 
  private:
-  /// The name under which the engine knows the plan: two plans of one name have two.
-  std::string known(const ExecutionPlan& plan) {
+  /// A plan as the engine knows it.
+  struct Known {
+    uint64_t number;
+    std::string name;  ///< two plans of one name have two
+    std::shared_ptr<const ctran::CallHints> hints;
+    std::optional<ctran::api::OpenBuffers> open;  ///< of one that promises no result
+  };
+
+  const Known& knownOf(const ExecutionPlan& plan) {
     const std::string& json = plan.json();
+    const auto found = known_.find(json);
+    if (found != known_.end()) return found->second;
     const std::string name = plan.name() + "-" + std::to_string(std::hash<std::string>()(json));
-    if (!registered_.contains(json)) {
-      const Place place = member(json, "name");
-      std::string renamed = json;
-      renamed.replace(place.begin, place.bytes, name);
-      registered_[json] = ctran::api::registerProgram(renamed);
-    }
-    return name;
+    const Place place = member(json, "name");
+    std::string renamed = json;
+    renamed.replace(place.begin, place.bytes, name);
+    const auto open = ctran::api::openBuffers(renamed);
+    const uint64_t number = ctran::api::registerProgram(renamed);
+    const ctran::api::Hints hints{{"ctran::algorithm", "plan:" + name}};
+    return known_[json] = {number, "plan:" + name, bootstrap_->engine()->prepare(hints), open};
+  }
+
+  /// Nothing else does what a program does that promises no result.
+  void checkServes(const std::string& name, const ctran::api::Call& call) const {
+    const auto found = bootstrap_->engine()->explain(call.kind, call.count * sizeOf(call.type),
+                                                     call.type, {{"ctran::algorithm", name}});
+    if (found.algorithm == name) return;
+    throw Error("'" + name +
+                    "' cannot be executed here: it spans hosts, or has more than the "
+                    "engine executes",
+                ErrorCode::ExecutorError);
   }
 
   const std::shared_ptr<Communicator> communicator_;
   const std::shared_ptr<TcpBootstrap> bootstrap_;
-  std::map<std::string, uint64_t> registered_;  // by JSON
+  std::map<std::string, Known> known_;  // by JSON
 };
 
 Executor::Executor(std::shared_ptr<Communicator> comm)

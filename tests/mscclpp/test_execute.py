@@ -12,6 +12,7 @@ import torch
 from harness import Rank, Ranks
 
 import mscclpp
+import torchcomms
 from mscclpp import DataType, ReduceOp
 from mscclpp.language import (
     AllReduce,
@@ -118,6 +119,7 @@ def others(rank: Rank) -> None:
         names = ("port", "semaphores", "ring", "switch")
         gathers = [compiled(f"all_gather_{name}", ranks=size) for name in names]
         gathers.append(compiled("all_gather_ring", ranks=size, port=True))
+        gathers.append(compiled("all_gather_port", ranks=size, at_once=True))
         scatter = compiled("reduce_scatter_pull", ranks=size)
         in_place = compiled("reduce_scatter_pull", ranks=size, in_place=True)
         for count in COUNTS:
@@ -177,6 +179,25 @@ def without_promise(rank: Rank) -> None:
 
 def test_programs_that_promise_no_result_are_executed(ranks: MakeRanks) -> None:
     ranks(2).run(without_promise)
+
+
+def named_without_promise(rank: Rank) -> None:
+    comm = rank.comm("ctran")
+    group = mscclpp.CommGroup.from_comm(comm)
+    run, algorithm = Runner(group), compiled("send_reversed")
+    run(algorithm, torch.ones(4), torch.ones(4))
+    hints = {"ctran::algorithm": algorithm.explain(group.communicator, 16, DataType.float32)}
+    assert hints["ctran::algorithm"].startswith("plan:send_reversed-")
+    mine = torch.ones(4)
+    with pytest.raises(Exception, match="promises no result: it serves no calls"):
+        comm.all_reduce(mine, torchcomms.ReduceOp.SUM, async_op=False, hints=hints)
+    comm.all_reduce(mine, torchcomms.ReduceOp.SUM, async_op=False)
+    assert mine.tolist() == [2.0] * 4
+    run(algorithm, torch.ones(4), mine)
+
+
+def test_hints_take_no_program_that_promises_no_result(ranks: MakeRanks) -> None:
+    ranks(2).run(named_without_promise)
 
 
 def many(rank: Rank) -> None:

@@ -275,6 +275,35 @@ TEST(DslAlgorithm, ExecutesItsPlan) {
   });
 }
 
+TEST(Executor, ExecutesPlansThatPromiseNoResult) {
+  const auto file = std::filesystem::path(__FILE__).parent_path() /
+                    "../../fuzz/corpus/mscclpp/send_reversed.json";
+  runRanks(2, [&](Communicator& c) {
+    const auto communicator = borrowed(c);
+    const int rank = c.bootstrap()->getRank();
+    const ExecutionPlan plan(file, rank);
+    EXPECT_EQ(plan.collective(), "sendrecv");
+    Executor executor(communicator);
+    const std::vector<int> input{10 * rank, 10 * rank + 1, 10 * rank + 2, 10 * rank + 3};
+    std::vector<int> output(6, -1);
+    const auto run = [&](const int* from, int* to, size_t bytes) {
+      executor.execute(rank, const_cast<int*>(from), to, bytes, bytes, DataType::INT32, plan,
+                       nullptr);
+    };
+    for (int turn = 0; turn < 3; ++turn) {
+      output.assign(6, -1);
+      run(input.data(), output.data(), 16);
+      using Numbers = std::vector<int>;
+      EXPECT_EQ(output, rank == 0 ? Numbers(6, -1) : (Numbers{2, 3, 0, 1, -1, -1}));
+    }
+    EXPECT_THROW(run(input.data(), output.data(), 12), Error);  // a chunk and a half each
+    EXPECT_THROW(run(output.data(), output.data() + 2, 16), Error);
+    EXPECT_THROW(
+        executor.execute(rank, output.data(), output.data(), 16, 8, DataType::INT32, plan, nullptr),
+        Error);
+  });
+}
+
 TEST(AlgorithmCollectionBuilder, SelectorsChoose) {
   Log log;
   AlgorithmCollectionBuilder::reset();

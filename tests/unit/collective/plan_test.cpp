@@ -376,6 +376,31 @@ TEST(PlanServes, NothingIfItIsWrong) {
             ErrorKind::Unsupported);
 }
 
+TEST(PlanServes, NothingIfItPromisesNothing) {
+  plan::Builder b("open", CollectiveKind::AllReduce, 2, 1);
+  plan::Plan plan = b.finish();
+  plan.open = {1, 1};
+  const Error error = errorOf([&] { registerPlan(plan); });
+  EXPECT_EQ(error.kind(), ErrorKind::InvalidArgument);
+  EXPECT_NE(std::string(error.what()).find("promises no result"), std::string::npos);
+
+  std::vector<float> data(4);
+  Collective call = allReduce(data);
+  const std::map<std::string, std::string> hints{{"ctran::algorithm", "plan:open"}};
+  for (const bool standing : {false, true}) {
+    const uint64_t number = registerStaged(plan, {.communicator = "one", .preferred = true});
+    call.hints = nullptr;
+    EXPECT_EQ(planFor(call, 2, "one"), nullptr);
+    call.hints = callHints(hints, standing);
+    EXPECT_EQ(planFor(call, 2, "one"), nullptr);
+    auto open = std::make_shared<CallHints>(*call.hints);
+    open->openPlans = true;
+    call.hints = open;
+    EXPECT_NE(planFor(call, 2, "one"), nullptr);
+    removePlan(number);
+  }
+}
+
 // --- When something breaks
 // ------------------------------------------------------------------------
 
