@@ -92,10 +92,11 @@ TEST_P(Watched, CommunicatorIsAbortedWhileItIsUsed) {
             if (begun >= 3 + after) communicator.abort("enough");
           });
           const Watcher another([&] { communicator.isAborted(); });
-          std::vector<int32_t> data(50'000, 1);
+          // Belongs to the operation: a call that throws lets go of it before that has ended.
+          const auto data = std::make_shared<std::vector<int32_t>>(50'000, 1);
           const Error error = errorOf([&] {
             while (true) {
-              const auto work = communicator.post(allReduce(data));
+              const auto work = communicator.post(allReduce(*data), {}, data);
               ++begun;
               communicator.run({});
               work->wait();
