@@ -110,6 +110,7 @@ def is_found(plan: Plan) -> bool:
     "name",
     [
         "all_gather_port",
+        "all_gather_port at once",
         "all_gather_ring",
         "all_gather_ring by port",
         "all_gather_semaphores",
@@ -126,7 +127,12 @@ def is_found(plan: Plan) -> bool:
 )
 def test_every_change_is_found(write_program: Write, name: str, instr_fusion: bool) -> None:
     file, _, how = name.partition(" ")
-    more = {"": {}, "by port": {"port": True}, "in place": {"in_place": True}}[how]
+    more = {
+        "": {},
+        "at once": {"at_once": True},
+        "by port": {"port": True},
+        "in place": {"in_place": True},
+    }[how]
     plan = write_program(file, instr_fusion=instr_fusion, **more).plan()
     missed, found = [], 0
     for what, mutant in mutants(plan):

@@ -1,4 +1,6 @@
-"""All-gather through ports, from scratch, in a loop; a semaphore joins the two thread blocks."""
+"""All-gather through ports, from scratch, in a loop; a semaphore joins the two thread blocks.
+
+`at_once=True`: each put signals and flushes, too."""
 
 from mscclpp.language import (
     AllGather,
@@ -12,7 +14,7 @@ from mscclpp.language import (
 )
 
 
-def program(ranks=3, **settings):
+def program(ranks=3, at_once=False, **settings):
     with CollectiveProgram("port", AllGather(ranks, 1, False), ranks, **settings) as result:
         scratch = [Buffer(rank, 1) for rank in range(ranks)]
         for me in range(ranks):
@@ -30,9 +32,10 @@ def program(ranks=3, **settings):
                 copied.acquire(tb=1, data_sync=SyncType.after)
                 for port in ports:
                     there = Rank(port.dst_rank).get_output_buffer()
-                    port.put_with_signal(there[me : me + 1], scratch[me][0:1], tb=1)
+                    put = port.put_with_signal_and_flush if at_once else port.put_with_signal
+                    put(there[me : me + 1], scratch[me][0:1], tb=1)
                 rank.copy(output[me : me + 1], scratch[me][0:1], tb=0)
-                for port in ports:
+                for port in ports if not at_once else ():
                     port.flush(tb=1, data_sync=SyncType.none)
                 for port in ports:
                     port.wait(tb=1, data_sync=SyncType.after)
