@@ -222,7 +222,8 @@ def compile(
         algo: the program, or a function that writes it; that is called with `algo_spec`, if there
             is one, and `kwargs`.
         rank: whose algorithm it is. All ranks' programs are compiled whatever it is.
-        verify: False to do without the proof.
+        verify: False to do without the proof, for JSON that others execute: the engine verifies
+            what it executes itself.
 
     Raises:
         NotProved: the program is wrong; the message has the line, the rank, the thread block, the

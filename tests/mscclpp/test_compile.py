@@ -77,6 +77,9 @@ def test_a_wrong_program_is_compiled_only_by_those_who_insist() -> None:
     assert error.value.report.findings
     algorithm = mscclpp.compile(wrong, verify=False)
     assert algorithm.report is None
+    assert '"name": "wrong"' in algorithm.to_json()
+    with pytest.raises(ValueError, match="is not right:\nwrong result: output"):
+        mscclpp.register(algorithm)
 
 
 def test_a_program_is_simulated_and_drawn(write_program: Write) -> None:

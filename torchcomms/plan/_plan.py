@@ -198,7 +198,7 @@ class Plan:
             prefer: it comes first, except before what the hints of a call name.
 
         Raises:
-            ValueError: the verifier rejects the plan.
+            ValueError: the verifier rejects the plan, or it promises no result.
             CommError: it cannot be executed here.
         """
         request: dict[str, Any] = {
