@@ -247,7 +247,7 @@ class Algorithm:
 
     def _prepared(self, comm: Communicator) -> Operation:
         world = self.constraint.world_size
-        communicator = _communicator(comm)
+        communicator = checked_communicator(comm)
         if world and communicator.size != world:
             raise ValueError(
                 f"{self.name!r} is for {world} ranks, and the communicator has {communicator.size}"
@@ -336,7 +336,8 @@ def checked_extras(extras: object) -> Mapping[str, int]:
     return extras
 
 
-def _communicator(comm: object) -> Communicator:
+def checked_communicator(comm: object) -> Communicator:
+    """Raises TypeError unless it is one."""
     if not isinstance(comm, _runtime.Communicator):
         raise TypeError(
             f"comm must be a Communicator, as CommGroup.communicator is, not {type(comm).__name__}"

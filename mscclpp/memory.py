@@ -57,6 +57,8 @@ class RawGpuBuffer:
     ) -> None:
         if granularity < 1:
             raise ValueError(f"granularity is {granularity}, but must be at least 1")
+        if not hasattr(nelems, "__index__"):
+            raise TypeError(f"the size of a buffer must be an int, not {type(nelems).__name__}")
         self._nelems = nelems
         rounded = -(-nelems // granularity) * granularity
         self._memory = _runtime.allocate(rounded, gpu_named(device))

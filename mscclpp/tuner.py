@@ -12,12 +12,13 @@ import statistics
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mscclpp import _runtime, engine
 from mscclpp._version import version
-from mscclpp.algorithm import KINDS, Algorithm, CollectiveRequest
+from mscclpp.algorithm import KINDS, Algorithm, CollectiveRequest, checked_communicator
 from mscclpp.benches import Bench, CpuBench, GpuBench
 from mscclpp.compiler import PlanAlgorithm
 from mscclpp.defaults import default_algorithms
@@ -129,14 +130,20 @@ def tune(
 
     Raises:
         ValueError: there is nothing to measure.
+        TypeError: `comm` is no communicator, or the collectives are no list of names, or the sizes
+            no integers.
         CommError: an algorithm gives wrong results, or another failure.
     """
-    communicator: Communicator = getattr(comm, "communicator", comm)
+    communicator: Communicator = checked_communicator(getattr(comm, "communicator", comm))
+    if isinstance(collectives, str):
+        raise TypeError(f"collectives is a list of names, such as [{collectives!r}]")
     given = list(default_algorithms() if algorithms is None else algorithms)
     named = {algorithm.name: algorithm for algorithm in given}
     if len(named) < len(given):
         raise ValueError("two of the algorithms have the same name")
-    sizes = None if sizes is None else list(sizes)
+    sizes = None if sizes is None else [index(size) for size in sizes]
+    if not collectives or sizes == []:
+        raise ValueError("there is nothing to measure: no collective, or no size")
     if any(size < 1 for size in sizes or []):
         raise ValueError(f"sizes must be positive numbers of bytes, not {sizes}")
     unit = 4 * communicator.size

@@ -71,6 +71,9 @@ def test_shapes_and_strides() -> None:
         tensor_of(96, "torch.complex32")
     with pytest.raises(ValueError, match="a buffer has no -1 bytes"):
         mscclpp.RawGpuBuffer(-1)
+    for size in (1.5, "8"):
+        with pytest.raises(TypeError, match="the size of a buffer must be an int, not"):
+            mscclpp.RawGpuBuffer(size)  # type: ignore[arg-type]
 
 
 def test_sizes_are_rounded_up_to_a_granularity() -> None:

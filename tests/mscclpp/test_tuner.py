@@ -139,6 +139,15 @@ def finds_out(rank: Rank, folder: str) -> None:
                 mscclpp.tune(group, [wrong.collective], [4096], 0.2, algorithms=[wrong])
         with pytest.raises(ValueError, match="sizes must be positive"):
             mscclpp.tune(group, sizes=[1024, -4])
+        for nothing in ({"collectives": []}, {"sizes": []}):
+            with pytest.raises(ValueError, match="there is nothing to measure"):
+                mscclpp.tune(group, **nothing)
+        with pytest.raises(TypeError, match=r"a list of names, such as \['allreduce'\]"):
+            mscclpp.tune(group, "allreduce")
+        with pytest.raises(TypeError, match="'float' object cannot be interpreted as an integer"):
+            mscclpp.tune(group, sizes=[1.5])  # type: ignore[list-item]
+        with pytest.raises(TypeError, match=r"comm must be a Communicator.*, not int"):
+            mscclpp.tune(5)
         with pytest.raises(ValueError, match="no algorithm for 'gather' to measure"):
             mscclpp.tune(group, ["gather"])
         with pytest.raises(ValueError, match="must be positive"):
