@@ -18,6 +18,7 @@ from torchcomms import ReduceOp
 from torchcomms.cli.records import job as recorded
 from torchcomms.cli.records import timeline
 from torchcomms.cli.records.verdicts import collectives, judge
+from torchcomms.select import _nccl
 
 SMALL, LARGE = 1024, 2 << 20  # floats
 # The other way round than by itself.
@@ -102,6 +103,53 @@ def what_nccl_does_is_recorded_and_it_goes_by_the_table(make: Make) -> None:
         assert judge(found) == []
         events = timeline.events([found])["traceEvents"]
         assert sum(event["name"] == "all_reduce" for event in events) == 4
+        for rank in range(2):
+            job.say(rank)
+        job.results()
+
+
+def _tunes(rank: Rank, folder: str) -> tuple[list[str], str]:
+    """What NCCL can do, and the table that is measured; rank 0 writes another one."""
+    _nccl.offer()
+    comm = _comm(rank, "")
+    can = list(_nccl.Ways(comm).choices("all_reduce", SMALL * 4))
+    table = _nccl.tune(comm, 0.01)
+    if rank.rank == 0:
+        rows = [
+            {
+                "collective": "all_reduce",
+                "bytes": SMALL * 4,
+                "us": {"own": 9.0, "ring/simple": 5.0},
+            },
+            {"collective": "all_reduce", "bytes": LARGE * 4, "us": {"own": 9.0, "ring/ll": 5.0}},
+        ]
+        (Path(folder) / "table.csv").write_text(_nccl.table(rows, 1, rank.size))
+    comm.barrier(async_op=False).wait_blocking()
+    comm.finalize()
+    return can, table
+
+
+@case(world=2, breaks=True)
+def ways_of_nccl_are_measured_and_written_down(make: Make) -> None:
+    with TemporaryDirectory() as folder:
+        (can, table), other = make(2).run(_tunes, folder)
+        assert other == (can, table)
+        assert can[0] == "own"
+        assert "ring/simple" in can
+        assert "nvls/ll" not in can  # which no NCCL has
+        heading, *lines = table.splitlines()
+        assert heading.startswith("# collective, least bytes")
+        assert all(len(line.split(",")) == len(heading.split(",")) for line in lines)
+        # NCCL does what the other one says.
+        job = make(2).start(_reduces, str(Path(folder) / "table.csv"))
+        for rank in range(2):
+            assert job.hear(rank) == "done"
+        found = _until(job, lambda found: len(found.ranks) == 2 and _has_ended(found, 3))
+        for rank in range(2):
+            small, large, _ = _calls(found, rank)
+            assert small["algorithm"] == large["algorithm"] == "nccl/ring"
+            assert small["why"].startswith("simple,"), small
+            assert large["why"].startswith("ll,"), large
         for rank in range(2):
             job.say(rank)
         job.results()

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from dataclasses import asdict
+from pathlib import Path
 
 from torchcomms import _arguments, _ranks, select
 from torchcomms._errors import CommError
@@ -33,6 +34,8 @@ example:
       ctran beside NCCL, on the GPUs of this host
   torchcomms tune --device cuda --ranks 4
       the algorithms of ctran there
+  torchcomms tune --backend nccl --ranks 8 --table nccl.csv
+      algorithms and protocols of NCCL itself, for TORCHCOMMS_NCCL_TUNING (docs/backends/nccl.md)
 
 exit code: 0; 1 if it fails; 2 wrong arguments
 """
@@ -75,14 +78,21 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     tune.add_argument(
         "--backend",
-        choices=("ctran", "ncclx"),
+        choices=("ctran", "ncclx", "nccl"),
         default="ctran",
-        help="algorithms of ctran (default), or the members of ncclx, ctran and NCCL, on GPUs",
+        help="algorithms of ctran (default), the members of ncclx, ctran and NCCL, on GPUs, or "
+        "NCCL's algorithms and protocols",
     )
     tune.add_argument(
         "--device",
         choices=("cpu", "cuda"),
-        help="default: cpu, and cuda with --backend ncclx",
+        help="default: cpu, and cuda with --backend ncclx or nccl",
+    )
+    tune.add_argument(
+        "--table",
+        type=Path,
+        metavar="FILE",
+        help="what to write with --backend nccl (default: nccl.csv)",
     )
     tune.add_argument(
         "--seconds", type=_arguments.seconds, default=30, help="about how long (default 30)"
@@ -109,25 +119,43 @@ def explain(arguments: argparse.Namespace) -> int:
 
 
 def _is_on_gpus(arguments: argparse.Namespace) -> bool:
-    return bool((arguments.device or ("cuda" if arguments.backend == "ncclx" else "cpu")) == "cuda")
+    usual = "cpu" if arguments.backend == "ctran" else "cuda"
+    return bool((arguments.device or usual) == "cuda")
 
 
 def tune(arguments: argparse.Namespace) -> int:
     """Runs as one process per rank: this one starts them, or is one of a launcher's."""
+    wrong = _fault(arguments)
+    if wrong:
+        print(f"torchcomms tune: {wrong}", file=sys.stderr)
+        return 2
     if _ranks.is_rank():
         return _tune_as_rank(arguments)
     if _is_on_gpus(arguments):
         _ranks.check_gpus(arguments.ranks)
     command = ["tune", "--backend", arguments.backend, "--seconds", str(arguments.seconds)]
     command += ["--device", arguments.device] if arguments.device else []
+    command += ["--table", str(arguments.table)] if arguments.table else []
     return _ranks.run(arguments.ranks, command + ["--json"] * arguments.json)
+
+
+def _fault(arguments: argparse.Namespace) -> str:
+    if arguments.backend != "nccl":
+        return "--table is for --backend nccl" if arguments.table else ""
+    if not _is_on_gpus(arguments):
+        return "NCCL is for GPUs: leave --device out"
+    folder = (arguments.table or Path()).parent
+    return "" if folder.is_dir() else f"there is no folder '{folder}' for the table"
 
 
 def _tune_as_rank(arguments: argparse.Namespace) -> int:
     import torch
 
     import torchcomms
+    from torchcomms.select import _nccl
 
+    if arguments.backend == "nccl":
+        _nccl.offer()
     device = _ranks.own_gpu() if _is_on_gpus(arguments) else torch.device("cpu")
     comm = torchcomms.new_comm(arguments.backend, device, name="tune")
     first = comm.get_rank() == 0
@@ -137,10 +165,18 @@ def _tune_as_rank(arguments: argparse.Namespace) -> int:
         if first:
             print(f"{done:4.0%}  {following:40}", end=end, file=sys.stderr, flush=True)
 
-    path = select.comm_tune(comm, arguments.seconds, show)
+    if arguments.backend == "nccl":
+        path = arguments.table or Path("nccl.csv")
+        table = _nccl.tune(comm, arguments.seconds, show)
+        if first:
+            path.write_text(table)
+    else:
+        path = select.comm_tune(comm, arguments.seconds, show)
     if first and sys.stderr.isatty():
         print(file=sys.stderr)
     if first:
-        print(json.dumps({"table": str(path)}) if arguments.json else f"written: {path}")
+        use = "; export TORCHCOMMS_NCCL_TUNING=" + str(path.resolve())
+        text = f"written: {path}{use if arguments.backend == 'nccl' else ''}"
+        print(json.dumps({"table": str(path)}) if arguments.json else text)
     comm.finalize()
     return 0

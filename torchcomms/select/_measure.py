@@ -82,7 +82,7 @@ def _sizes(most: int, factor: int) -> list[int]:
     return [size for start in starts for size in sizes[start :: len(starts)]]
 
 
-def _call(
+def call_of(
     comm: _comms.TorchComm, operation: str, nbytes: int, dtype: torch.dtype
 ) -> Callable[[], _comms.TorchWork]:
     """A call to which each rank contributes so much."""
@@ -176,7 +176,7 @@ def measure(
         choices = measured.choices(operation, nbytes)
         if len(choices) < 2:
             continue
-        call = _call(comm, operation, nbytes, measured.dtype)
+        call = call_of(comm, operation, nbytes, measured.dtype)
         calls = 20 if nbytes <= 1 << 20 else 4 if nbytes <= 1 << 26 else 2
         try:
             batches = {}
