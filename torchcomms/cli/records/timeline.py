@@ -9,12 +9,13 @@ from torchcomms.cli.records.arrows import End, arrows
 from torchcomms.cli.records.clocks import host_of
 from torchcomms.cli.records.job import Communicator, process_of, world_numbers
 
-_MESSAGES = 1000  # added to the number of a communicator, as the thread of its messages
+# Added to the number of a communicator: the thread of its messages, and what is between rows.
+_MESSAGES, _ROW = 1000, 2000
 
 
 def events(communicators: Sequence[Communicator], last: float | None = None) -> dict[str, Any]:
     """All processes side by side, by their rank in the largest communicator; each communicator is a
-    thread of each. `last`: so many seconds."""
+    thread of each, or several where operations overlap. `last`: so many seconds."""
     # Times are written as floating-point microseconds: since 1970 they would not be exact.
     since = min(
         (
@@ -37,26 +38,31 @@ def events(communicators: Sequence[Communicator], last: float | None = None) -> 
     ]
     arrow = 0
     for index, communicator in enumerate(communicators):
-        shown: set[tuple[int, bool, int]] = set()
+        places: dict[tuple[int, bool, int], tuple[int, int]] = {}  # of what is shown
         for r, rank in sorted(communicator.ranks.items()):
             track = tracks[index][r]
             name = communicator.name if r == track else f"{communicator.name}: rank {r}"
-            out.append(_name("thread_name", track, index, name))
-            out.append(_name("thread_name", track, index + _MESSAGES, f"{name}: messages"))
-            for operation in rank["operations"]:
+            ends: dict[bool, list[int]] = {False: [], True: []}  # of the last in each row
+            for operation in sorted(rank["operations"], key=lambda o: int(o["started"])):
                 end = operation["ended"] or rank["now"]
                 if last is not None and end < rank["now"] - last * 1e9:
                     continue
-                place = (track, _thread(index, operation))
+                kind = bool(operation["message"])
+                row = _row(ends[kind], int(operation["started"]), int(end))
+                place = (track, index + _MESSAGES * kind + _ROW * row)
                 out.append(_event(rank, operation, place, end, since))
-                shown.add(_key(End(r, operation)))
+                places[_key(End(r, operation))] = place
+            for kind, what in ((False, name), (True, f"{name}: messages")):
+                for row in range(max(len(ends[kind]), 1)):
+                    thread = index + _MESSAGES * kind + _ROW * row
+                    text = what if row == 0 else f"{what} ({row + 1})"
+                    out.append(_name("thread_name", track, thread, text))
         for source, target in arrows(communicator):
-            if _key(source) in shown and _key(target) in shown:
+            if _key(source) in places and _key(target) in places:
                 arrow += 1
                 for tip, phase in ((source, "s"), (target, "f")):
                     rank = communicator.ranks[tip.rank]
-                    place = (tracks[index][tip.rank], _thread(index, tip.operation))
-                    event = _tip(rank, tip.operation, place, since, phase == "f")
+                    event = _tip(rank, tip.operation, places[_key(tip)], since, phase == "f")
                     out.append(event | {"ph": phase, "id": arrow})
     clocks = {
         host_of(rank): {"offset_nanos": rank["clock_offset"], "error_nanos": rank["clock_error"]}
@@ -88,8 +94,12 @@ def _key(end: End) -> tuple[int, bool, int]:
     return end.rank, end.operation["message"], end.operation["number"]
 
 
-def _thread(index: int, operation: dict[str, Any]) -> int:
-    return index + (_MESSAGES if operation["message"] else 0)
+def _row(ends: list[int], start: int, end: int) -> int:
+    """The first row that is free: on one thread Perfetto drops what overlaps, and takes what lies
+    in something else for a part of it. `ends` are those of the rows so far."""
+    row = next((i for i, busy in enumerate(ends) if busy <= start), len(ends))
+    ends[row : row + 1] = [max(end, start)]
+    return row
 
 
 def _tip(
