@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ import torchcomms
 from torchcomms import ReduceOp
 from torchcomms.cli import main
 from torchcomms.cli.records import job as recorded
-from torchcomms.cli.records import processes
+from torchcomms.cli.records import processes, top
 from torchcomms.cli.records.calls import current as running
 from torchcomms.cli.records.command import report
 from torchcomms.cli.records.verdicts import judge
@@ -329,6 +330,31 @@ def test_survivors_have_what_a_killed_rank_has_recorded(fresh_ranks: MakeRanks, 
     for rank in (0, 2, 3):
         job.say(rank)
     job.outcomes()
+
+
+def test_a_job_is_looked_at_again_when_who_named_it_has_died(
+    fresh_ranks: MakeRanks, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = fresh_ranks(3).start(goes_on_after_death, 1)
+    for rank in range(3):
+        assert job.hear(rank) == "ready"
+    pids = [process.pid for process in job.ranks.processes]
+    looks: list[list[str]] = []
+
+    def between_looks(_: float) -> None:
+        looks.append([line.split()[-1] for line in capsys.readouterr().out.splitlines()[2:5]])
+        if len(looks) == 1:
+            job.ranks.processes[1].signal(signal.SIGKILL)
+            until_dead(job, 1)
+        if len(looks) == 2:
+            for rank in (0, 2):
+                job.ranks.processes[rank].signal(signal.SIGKILL)
+                until_dead(job, rank)
+
+    monkeypatch.setattr(top, "time", SimpleNamespace(sleep=between_looks))
+    assert main(["top", str(pids[1])]) == 0
+    assert [look[1] == "dead" for look in looks] == [False, True]
+    assert f"the job has ended: there is no process {pids[1]}" in capsys.readouterr().err
 
 
 def computes(rank: Rank, slow: int | None) -> None:

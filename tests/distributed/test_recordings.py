@@ -375,12 +375,56 @@ def test_ranks_of_a_part_are_on_the_tracks_of_the_whole(tmp_path: Path) -> None:
     assert [(e["ph"], e["pid"]) for e in events if e["ph"] in "sf"] == [("s", 3), ("f", 1)]
 
 
+def test_what_overlaps_is_drawn_in_rows(tmp_path: Path) -> None:
+    """On one thread Perfetto drops what overlaps."""
+    spans = {0: (10, 60), 1: (20, 40), 2: (30, 70), 3: (45, 90), 4: (60, 80)}
+    sends = [
+        operation(message=True, kind="send", root=1, number=n, started=start, ended=end)
+        for n, (start, end) in spans.items()
+    ]
+    file = kept(recording(rank_of(0, messages=5, operations=sends)), tmp_path)
+    assert main(["trace", file, "-o", str(tmp_path / "line.json")]) == 0
+    events = json.loads((tmp_path / "line.json").read_text())["traceEvents"]
+    threads = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    rows: dict[str, list[int]] = {}
+    for event in events:
+        if event["ph"] == "X":
+            rows.setdefault(threads[event["tid"]], []).append(event["args"]["number"])
+    assert rows == {
+        "world: messages": [0, 4],
+        "world: messages (2)": [1, 3],
+        "world: messages (3)": [2],
+    }
+
+
 WAITS = {"started": NOW - 5 * SECOND, "number": 3}
 HAS_ENDED = operation(started=NOW - 5 * SECOND, ended=NOW - 4 * SECOND, number=3)
 JUST_CALLED = operation(started=NOW - SECOND // 2, number=3)
 MISSES = {"collectives": 3, "operations": [operation(ended=2, number=2)]}
 HAS_CALLED = {"collectives": 4, "operations": [HAS_ENDED]}
 IS_IN = {"collectives": 4, "operations": [operation(**WAITS)]}
+
+
+def test_a_missing_rank_that_is_in_a_message_is_said_to_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = "recv(float32, 4 elements, from rank 0)"
+    message = operation(message=True, kind="recv", call=call, started=NOW - 1, number=0)
+    operations = [*MISSES["operations"], message]
+    missing = rank_of(1, **{**MISSES, "operations": operations}, now=NOW, where=["computes"])
+    assert main(["analyze", kept(recording(rank_of(0, **IS_IN, now=NOW), missing), tmp_path)]) == 1
+    assert f"(rank 1, process 1: in {call}); rank 0 waits" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("host", ["elsewhere", "b"])
+def test_of_several_hosts_that_of_a_missing_rank_is_named(
+    host: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = rank_of(1, **MISSES, now=NOW, host=host, pid=7, where=["computes"])
+    file = kept(recording(rank_of(0, **IS_IN, now=NOW), missing), tmp_path)
+    assert main(["analyze", file]) == 1
+    on = " on b" if host == "b" else ""
+    assert f"(rank 1{on}, process 7: computes); rank 0 waits" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,8 @@ Shows what every rank of a running job is in, for how long, and for whom it wait
 many a second since the last look; megabytes a second and the share of time that went into waiting,
 of the last second; the slowest rank of the last minute, or of the last calls that are looked at;
 and the ways between ranks on which most has gone since the last look, with the transport. ~ marks
-what is of less than a second, where what is recorded goes no further back. Ctrl-C ends it.
+what is of less than a second, where what is recorded goes no further back. Ctrl-C ends it, and so
+does the end of the job.
 """
 _TOP_END = """\
 example:
@@ -246,6 +247,21 @@ def run(parsed: argparse.Namespace) -> int:
 
 def _watch(parsed: argparse.Namespace) -> None:
     rates = top.Rates()
+    followed = sources.Followed()
+    is_here = all(name.isdecimal() for name in parsed.of)
+    looks = 0
+
+    def look() -> str | None:
+        nonlocal looks
+        try:
+            found = sources.find(parsed.of, live=followed.live)
+        except job.NotFoundError as error:
+            if looks == 0 or not is_here:  # of another host it is not known why it is silent
+                raise
+            print(f"the job has ended: {error}", file=sys.stderr)
+            return None
+        looks += 1
+        return show(found)
 
     def show(communicators: Sequence[job.Communicator]) -> str:
         if parsed.json:
@@ -254,7 +270,7 @@ def _watch(parsed: argparse.Namespace) -> None:
         return top.screen(communicators, parsed.after, rates, width)
 
     top.watch(
-        lambda: show(sources.find(parsed.of)),
+        look,
         parsed.interval,
         parsed.times,
         as_screen=not parsed.json,
@@ -293,10 +309,11 @@ def _serve(parsed: argparse.Namespace) -> int:
         print(f"'{parsed.serve}' is not ADDRESS:PORT", file=sys.stderr)
         return 2
 
+    followed = sources.Followed()
     try:
         with suppress(KeyboardInterrupt):
             serve.serve(
-                lambda: sources.find(parsed.of),
+                lambda: sources.find(parsed.of, live=followed.live),
                 lambda found: _describe(found, parsed.after),
                 (host.strip("[]"), int(port)),
                 parsed.token,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import socket
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from http import HTTPStatus
@@ -24,10 +24,41 @@ _MOST_SHOWN = 1000  # bytes of one that says why there is none
 _MOST_DIGITS = 10  # of a process id
 
 
-def find(names: Sequence[str], *, stacks: bool = False) -> list[job.Communicator]:
+Live = Callable[[int | None], list[job.Communicator]]
+
+
+class Followed:
+    """Jobs of this host that are looked at again and again.
+
+    One is found again when the process that named it has ended, as the ranks that are left have its
+    record, and when other jobs have started.
+    """
+
+    def __init__(self) -> None:
+        self._processes: dict[int | None, list[int]] = {}
+
+    def live(self, pid: int | None) -> list[job.Communicator]:
+        """As `job.live`."""
+        named = [] if pid is None else [pid]
+        for known in dict.fromkeys([*named, *self._processes.get(pid, [])]):
+            with suppress(job.NotFoundError):
+                return self._kept(pid, job.live(known))
+        return self._kept(pid, job.live(pid))
+
+    def _kept(
+        self, pid: int | None, communicators: list[job.Communicator]
+    ) -> list[job.Communicator]:
+        ranks = [rank for one in communicators for rank in one.ranks.values()]
+        self._processes[pid] = [r["process"] for r in ranks if r["process"] is not None]
+        return communicators
+
+
+def find(
+    names: Sequence[str], *, stacks: bool = False, live: Live = job.live
+) -> list[job.Communicator]:
     """The communicators of a process, of files, and of what `torchcomms analyze --serve` serves on
     other hosts, put together; without names those of the only job of this user on this host.
-    `stacks`: those also say where ranks are in Python.
+    `stacks`: those also say where ranks are in Python. `live` reads those of a process.
 
     Raises:
         NotFoundError: there is no such job or file, a server does not answer, or, without names,
@@ -37,13 +68,13 @@ def find(names: Sequence[str], *, stacks: bool = False) -> list[job.Communicator
     found: list[dict[str, Any]] = []
     for name in names:
         if _is_pid(name):
-            found.append(job.described(job.live(int(name))))
+            found.append(job.described(live(int(name))))
         elif not _is_url(name):
             found.append(job.received(name, _read(Path(name))))
     if not names:
-        communicators = job.live()
+        communicators = live(None)
     elif len(names) == 1 and _is_pid(names[0]):
-        communicators = job.live(int(names[0]))
+        communicators = live(int(names[0]))
     else:
         fetched = map(job.received, map(_shown, urls), _fetched(urls, stacks))
         communicators = job.merged([*found, *fetched])

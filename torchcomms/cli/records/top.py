@@ -124,12 +124,13 @@ def screen(
     return "\n".join(map(terminal.printable, lines))
 
 
-def watch(look: Callable[[], str], seconds: float, times: int, *, as_screen: bool) -> None:
-    """Prints what `look` says every so many seconds; 0 `times`: until the user ends it."""
+def watch(look: Callable[[], str | None], seconds: float, times: int, *, as_screen: bool) -> None:
+    """Prints what `look` says every so many seconds, until that is None; 0 `times`: or until the
+    user ends it."""
     clear = _CLEAR if as_screen and sys.stdout.isatty() else ""
     done = 0
-    while True:
-        print(clear + look(), flush=True)
+    while (text := look()) is not None:
+        print(clear + text, flush=True)
         done += 1
         if done == times:
             return

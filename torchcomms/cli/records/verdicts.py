@@ -8,6 +8,7 @@ from typing import Any
 
 from torchcomms.cli.records import processes
 from torchcomms.cli.records.calls import collectives, current, named, verdict
+from torchcomms.cli.records.clocks import host_of
 from torchcomms.cli.records.job import Communicator
 from torchcomms.cli.records.overlap import lost_overlap
 from torchcomms.cli.records.preparation import preparation
@@ -151,14 +152,16 @@ def _missing(
         # Ranks that are in other operations come when these end, whose own verdicts say why not.
         to_blame = [r for r in missing if r not in elsewhere] or missing
         places = {
-            r: [elsewhere[r]] if r in elsewhere else _where(communicator.ranks[r]) for r in missing
+            r: [elsewhere[r]] if r in elsewhere else _place(communicator.ranks[r]) for r in missing
         }
         text = f"{named(to_blame)} {'has' if len(to_blame) == 1 else 'have'} not called "
         text += f"{_described(model)}"
         first = next((r for r in to_blame if places[r]), None)
         if first is not None:
-            pid = communicator.ranks[first]["pid"]
-            text += f" (rank {first}, process {pid}: {places[first][0]})"
+            rank = communicator.ranks[first]
+            several = len(set(map(host_of, communicator.ranks.values()))) > 1
+            on = f" on {host_of(rank)}" if several else ""
+            text += f" (rank {first}{on}, process {rank['pid']}: {places[first][0]})"
         for r in missing:
             if r not in to_blame:
                 text += f"; rank {r} is {places[r][0]}"
@@ -190,6 +193,12 @@ def _missing(
         text += f"for {seconds:.1f} s, and no rank that can be seen from here is missing; the "
         text += f"{unseen} others run on other hosts, or have ended: look there"
         yield verdict("missing_elsewhere", [], text, number=number, waiting=sorted(inside))
+
+
+def _place(rank: dict[str, Any]) -> list[str]:
+    """Of a rank that is in no collective: the message in which it is, and where."""
+    message = current(rank)
+    return [*([] if message is None else [f"in {message['call']}"]), *_where(rank)]
 
 
 def _where(rank: dict[str, Any]) -> list[str]:
