@@ -286,6 +286,25 @@ def test_top_does_not_say_that_a_dead_rank_waits() -> None:
     assert row[5] == "0%"
 
 
+@pytest.mark.parametrize(
+    ("width", "shown"),
+    [
+        (120, ["rank", "pid", "calls", "ops/s", "MB/s", "waits", "seconds", "for", "in"]),
+        (80, ["rank", "pid", "calls", "ops/s", "MB/s", "waits", "seconds", "for", "in"]),
+        (60, ["rank", "pid", "ops/s", "waits", "seconds", "for", "in"]),
+        (40, ["rank", "seconds", "for", "in"]),
+        (5, ["rank"]),
+    ],
+)
+def test_in_a_narrow_terminal_top_keeps_what_ranks_are_in(width: int, shown: list[str]) -> None:
+    waiting = operation(started=NOW - SECOND, waits_since=NOW - SECOND, waits_for=1)
+    communicators = job.merged([recording(rank_of(0, operations=[waiting]), rank_of(1))])
+    lines = top.screen(communicators, 100, top.Rates(), width).splitlines()
+    assert lines[1].split() == shown
+    assert all(len(line) <= width for line in lines)
+    assert ("all_reduce(sum," in lines[2]) is (width > 5)
+
+
 def message(kind: str, peer: int, tag: int, **fields: Any) -> dict[str, Any]:
     call = f"{kind}(float32, 4 elements, {'to' if kind == 'send' else 'from'} {peer}, tag {tag})"
     return operation(kind=kind, call=call, message=True, root=peer, tag=tag, **fields)

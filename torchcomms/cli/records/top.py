@@ -18,6 +18,32 @@ from torchcomms.cli.records.verdicts import judge
 _RATE_NANOS = 1_000_000_000
 _SLOWEST_NANOS = 60 * _RATE_NANOS
 _CLEAR = "\x1b[H\x1b[2J"
+# With their widths. Behind them comes what a rank is in.
+_COLUMNS = {
+    "rank": 5,
+    "pid": 8,
+    "calls": 9,
+    "ops/s": 6,
+    "MB/s": 9,
+    "waits": 6,
+    "seconds": 8,
+    "for": 5,
+}
+_LEAST_IN = 15  # columns for what a rank is in
+_FIRST_TO_GO = ("calls", "MB/s", "ops/s", "pid", "waits")  # where a terminal is narrower
+
+
+def _columns(width: int) -> dict[str, int]:
+    shown = dict(_COLUMNS)
+    for name in _FIRST_TO_GO:
+        if sum(shown.values()) + len(shown) + 1 + _LEAST_IN <= width:
+            break
+        del shown[name]
+    return shown
+
+
+def _line(columns: dict[str, int], cells: dict[str, str], inside: str) -> str:
+    return " ".join(f"{cells[name]:>{width}}" for name, width in columns.items()) + f"  {inside}"
 
 
 def _waited(operation: dict[str, Any], begin: int, now: int) -> int:
@@ -44,7 +70,7 @@ def _begin(rank: dict[str, Any]) -> int:
     return min(begin, now - 1)
 
 
-def _row(rank: dict[str, Any], rate: float | None) -> str:
+def _row(rank: dict[str, Any], rate: float | None, columns: dict[str, int]) -> str:
     """`rate`: calls a second, where it is known from what has been counted."""
     now, begin = rank["now"], _begin(rank)
     seconds = (now - begin) / 1e9
@@ -66,10 +92,8 @@ def _row(rank: dict[str, Any], rate: float | None) -> str:
         if operation["waits_for"] is not None:
             whom = "any" if operation["waits_for"] < 0 else str(operation["waits_for"])
     moved = f"{about}{sum(o['bytes'] for o in recent) / 1e6 / seconds:.1f}"
-    return (
-        f"{rank['rank']:>5} {rank['pid']:>8} {rank['collectives']:>9} {calls:>6} {moved:>9} "
-        f"{waits:>6} {since:>8} {whom:>5}  {what}"
-    )
+    cells = (rank["rank"], rank["pid"], rank["collectives"], calls, moved, waits, since, whom)
+    return _line(columns, dict(zip(_COLUMNS, map(str, cells), strict=True)), what)
 
 
 class Rates:
@@ -103,11 +127,12 @@ def screen(
     communicators: Sequence[Communicator], after: float, rates: Rates, width: int = 200
 ) -> str:
     lines = []
+    columns = _columns(width)
     for communicator in communicators:
         lines.append(f"{communicator.name}: {len(communicator.ranks)} of {communicator.size} ranks")
-        lines.append(" rank      pid     calls  ops/s      MB/s  waits  seconds   for  in")
+        lines.append(_line(columns, dict(zip(_COLUMNS, _COLUMNS, strict=True)), "in"))
         for _, rank in sorted(communicator.ranks.items()):
-            lines.append(_row(rank, rates.calls(communicator, rank)))
+            lines.append(_row(rank, rates.calls(communicator, rank), columns))
         late = slowest(communicator, _SLOWEST_NANOS)
         if late is not None:
             of = "minute" if late.is_all else f"{late.calls} calls"
