@@ -154,9 +154,9 @@ def _tune_as_rank(arguments: argparse.Namespace) -> int:
     import torchcomms
     from torchcomms.select import _nccl
 
+    device = _ranks.own_gpu() if _is_on_gpus(arguments) else torch.device("cpu")
     if arguments.backend == "nccl":
         _nccl.offer()
-    device = _ranks.own_gpu() if _is_on_gpus(arguments) else torch.device("cpu")
     comm = torchcomms.new_comm(arguments.backend, device, name="tune")
     first = comm.get_rank() == 0
 

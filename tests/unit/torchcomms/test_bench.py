@@ -192,10 +192,30 @@ def test_the_table_has_a_column_for_each_library() -> None:
     assert summed == "# ctran: mean busbw 1.500 GB/s, 3 wrong elements"
 
 
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["bench", "broadcast", "--root", "2"], "there is no rank 2"),
+        (["tune", "--table", "x.csv"], "--table is for --backend nccl"),
+        (["tune", "--backend", "nccl", "--device", "cpu"], "NCCL is for GPUs"),
+        (["tune", "--backend", "nccl", "--table", "nowhere/x.csv"], "no folder 'nowhere'"),
+    ],
+)
+def test_what_cannot_be_is_said_once_before_ranks_start(
+    command: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(command) == 2
+    assert capsys.readouterr().err.count(said) == 1
+
+
 def test_ranks_without_a_gpu_are_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    commands = (["bench", "--device", "cuda", "-e", "8"], ["tune", "--backend", "ncclx"])
+    commands = (
+        ["bench", "--device", "cuda", "-e", "8"],
+        ["tune", "--backend", "ncclx"],
+        ["tune", "--backend", "nccl"],
+    )
     ours = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
     for gpus, said in (
         (0, "torch has no GPU here that it can use: `torchcomms doctor` says why"),

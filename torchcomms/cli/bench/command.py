@@ -132,6 +132,9 @@ def run(parsed: argparse.Namespace, arguments: Sequence[str]) -> int:
         return 2
     if _ranks.is_rank() or "OMPI_COMM_WORLD_RANK" in os.environ:
         return _as_rank(parsed)
+    if parsed.root >= (parsed.ranks or 2):
+        print(f"torchcomms bench: there is no rank {parsed.root}", file=sys.stderr)
+        return 2
     if parsed.device == "cuda":
         _ranks.check_gpus(parsed.ranks or 2)
     return _ranks.run(parsed.ranks or 2, arguments)
