@@ -15,6 +15,7 @@
 
 #include "ctran/base/error.h"
 #include "ctran/base/log.h"
+#include "ctran/base/text.h"
 
 namespace ctran {
 namespace {
@@ -29,13 +30,6 @@ const ConfigString kFile{
     "A file of lines NAME=VALUE, for variables that the environment does not set; # begins a "
     "comment. It cannot name another file.",
     "path"};
-
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kBlank = " \t\r";
-  const size_t first = text.find_first_not_of(kBlank);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
-}
 
 ConfigFile readFile(const std::string& path) {
   ConfigFile file;
@@ -182,7 +176,9 @@ WhenLiveChanges::WhenLiveChanges(const ConfigVariable& variable, void (*changed)
 void setLive(std::string_view name, const std::string& value) {
   const ConfigVariable* variable = findConfig(name);
   if (variable == nullptr) {
-    throw Error(ErrorKind::InvalidArgument, std::string(name) + " is no variable");
+    const std::string near = nearest(name, std::min(name.find('_') + 1, name.size()));
+    const std::string meant = near.empty() ? "" : "; is " + near + " meant?";
+    throw Error(ErrorKind::InvalidArgument, std::string(name) + " is no variable" + meant);
   }
   if (!variable->isLive()) {
     throw Error(ErrorKind::InvalidArgument,

@@ -18,6 +18,7 @@
 #include "ctran/base/config.h"
 #include "ctran/base/error.h"
 #include "ctran/base/json.h"
+#include "ctran/base/text.h"
 
 namespace ctran {
 
@@ -57,7 +58,7 @@ class ConfigLevels final : public ConfigVariable {
     for (const bool forAll : {true, false}) {
       for (std::string_view left = rest; !left.empty();) {
         const size_t comma = left.find(',');
-        const std::string_view part = left.substr(0, comma);
+        const std::string_view part = trimmed(left.substr(0, comma));
         left = comma == std::string_view::npos ? std::string_view() : left.substr(comma + 1);
         const size_t equals = part.find('=');
         const bool isForAll = equals == std::string_view::npos;

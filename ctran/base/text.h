@@ -20,4 +20,12 @@ inline std::string_view boundedText(std::span<const char> from) {
   return {from.data(), ::strnlen(from.data(), from.size())};
 }
 
+/// Without blanks at both ends.
+inline std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kBlank = " \t\r";
+  const size_t first = text.find_first_not_of(kBlank);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
+}
+
 }  // namespace ctran

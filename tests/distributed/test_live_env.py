@@ -130,7 +130,8 @@ def test_what_is_refused_is_said_and_changes_nothing(
     for name, value, why in (
         ("CTRAN_TRACE", "maybe", "rank 1: CTRAN_TRACE='maybe' is not a truth value"),
         ("CTRAN_SPIN_MICROS", "1", "rank 1: CTRAN_SPIN_MICROS is read when something is created"),
-        ("CTRAN_NOTHING", "1", "rank 1: CTRAN_NOTHING is no variable"),
+        ("CTRAN_NOTHING", "1", "rank 1: CTRAN_NOTHING is no variable\n"),
+        ("CTRAN_TRAC", "1", "rank 1: CTRAN_TRAC is no variable; is CTRAN_TRACE meant?"),
     ):
         assert main(["env", "set", name, value, "--job", pid]) == 1
         assert why in capsys.readouterr().out

@@ -180,6 +180,12 @@ TEST(Config, ALiveVariableChangesWhileTheProgramRuns) {
         std::pair("CTRAN_X", "1")}) {
     EXPECT_THROW(setLive(name, value), Error) << name;
   }
+  try {
+    setLive("CTRAN_TEST_FLAK", "1");
+    FAIL() << "there is no such variable";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("is CTRAN_TEST_FLAG meant?"), std::string::npos);
+  }
   EXPECT_EQ(gTold, 1);
   EXPECT_FALSE(kFlag.get());
 }

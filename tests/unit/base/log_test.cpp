@@ -93,7 +93,7 @@ TEST(Log, GoesToASinkAsLongAsItTakes) {
 }
 
 TEST(Log, LevelsChangeWhileTheProgramRuns) {
-  setLive("TORCHCOMM_LOG", "error,select=trace");
+  setLive("TORCHCOMM_LOG", "error, select=trace");
   EXPECT_FALSE(logs(LogComponent::Transport, LogLevel::Warn));
   EXPECT_NE(logged(LogLevel::Trace, "details", 0).find("trace select: details 0"),
             std::string::npos);
