@@ -360,6 +360,20 @@ def test_a_recording_without_a_timeout_makes_dumps(tmp_path: Path) -> None:
     assert [entry["timeout_ms"] for entry in entries] == [None]
 
 
+@pytest.mark.parametrize("option", ["-o", "--save"])
+def test_a_file_that_cannot_be_written_is_a_line_and_exit_code_2(
+    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = "trace" if option == "-o" else "analyze"
+    file = kept(recording(rank_of(0), rank_of(1)), tmp_path)
+    for target, why in (
+        (tmp_path / "nowhere" / "x", "No such file or directory"),
+        (tmp_path, "Is a directory"),
+    ):
+        assert main([command, file, option, str(target)]) == 2
+        assert capsys.readouterr().err == f"torchcomms {command}: {target}: {why}\n"
+
+
 def test_a_recording_of_no_communicator_makes_no_dumps(tmp_path: Path) -> None:
     nothing = kept({"torchcomms_recording": 1, "communicators": []}, tmp_path)
     folder = tmp_path / "dumps"

@@ -76,6 +76,7 @@ def test_every_option_says_what_it_is(path: tuple[str, ...]) -> None:
         (["analyze", "--serve", "--save", "x.json"], "--save keeps one look"),
         (["analyze", "--serve", "--json"], "--json prints one look"),
         (["analyze", "--token", "mine"], "--token is for --serve"),
+        (["analyze", "--serve", "9100"], "'9100' is not ADDRESS:PORT"),
         (
             ["trace", "--format", "flight_recorder", "-o", "x", "--last", "1s"],
             "--last is for --format perfetto",

@@ -203,6 +203,9 @@ def _fault(parsed: argparse.Namespace) -> str:
             return "--schema looks at no job: use it alone"
         if parsed.serve is None:
             return "--token is for --serve" if parsed.token is not None else ""
+        host, _, port = parsed.serve.rpartition(":")
+        if not host or not port.isdecimal():
+            return f"'{parsed.serve}' is not ADDRESS:PORT"
         if parsed.save is not None:
             return "--save keeps one look, --serve looks again and again: use one of them"
         return "--json prints one look, --serve prints none: use one of them" if parsed.json else ""
@@ -233,16 +236,10 @@ def run(parsed: argparse.Namespace) -> int:
     except job.NotFoundError as error:
         print(error, file=sys.stderr)
         return 2
-    try:
-        if parsed.command == "trace":
-            _trace(parsed, communicators)
-            return 0
-        return _analyze(parsed, communicators)
-    except OSError as error:
-        if isinstance(error, BrokenPipeError):
-            raise
-        print(error, file=sys.stderr)
-        return 2
+    if parsed.command == "trace":
+        _trace(parsed, communicators)
+        return 0
+    return _analyze(parsed, communicators)
 
 
 def _watch(parsed: argparse.Namespace) -> None:
@@ -305,10 +302,6 @@ def _trace(parsed: argparse.Namespace, communicators: Sequence[job.Communicator]
 
 def _serve(parsed: argparse.Namespace) -> int:
     host, _, port = parsed.serve.rpartition(":")
-    if not host or not port.isdecimal():
-        print(f"'{parsed.serve}' is not ADDRESS:PORT", file=sys.stderr)
-        return 2
-
     followed = sources.Followed()
     try:
         with suppress(KeyboardInterrupt):
