@@ -1,7 +1,9 @@
 // What may be called by any thread at any time: for the race detector.
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <thread>
+#include <vector>
 
 #include "ctran/base/replaceable.h"
 #include "ctran/bootstrap/local_store.h"
