@@ -87,7 +87,8 @@ TEST(Factory, TakesThePlaceFromTheOptionsElseFromTheEnvironment) {
   EXPECT_EQ(new_comm("fake", kCpu, "comm", alone())->getSize(), 1);
   setenv("TORCHCOMM_RANK", "two", 1);
   const std::string text = messageOf([] { new_comm("fake", kCpu, "comm", CommOptions()); });
-  EXPECT_NE(text.find("TORCHCOMM_RANK='two' is not an integer of at least -1"), std::string::npos) << text;
+  EXPECT_NE(text.find("TORCHCOMM_RANK='two' is not an integer of at least -1"), std::string::npos)
+      << text;
   unsetenv("TORCHCOMM_RANK");
   unsetenv("TORCHCOMM_SIZE");
 }
