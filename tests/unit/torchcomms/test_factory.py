@@ -70,9 +70,9 @@ def test_error_of_a_backends_package_is_shown(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_reconfigure_is_refused_where_it_cannot_be() -> None:
-    message = r"\[TorchComm\]: enable_reconfigure=true is not supported by backend: nccl"
+    message = r"\[TorchComm\]: enable_reconfigure=true is not supported by backend: ncclx"
     with pytest.raises(CommError, match=message):
-        torchcomms.new_comm("nccl", CPU, options=_options(0, 1), enable_reconfigure=True)
+        torchcomms.new_comm("ncclx", CPU, options=_options(0, 1), enable_reconfigure=True)
 
 
 def test_ctran_says_which_devices_it_knows() -> None:
