@@ -326,6 +326,11 @@ Error lateBy(int64_t seconds, const std::string& whom) {
                ErrorCode::Timeout);
 }
 
+Error hasEnded(const WaitLimit& limit) {
+  return Error("waiting for rank " + std::to_string(limit.peer) + ", whose process has ended",
+               ErrorCode::RemoteError);
+}
+
 }  // namespace
 
 void launch(dim3 grid, dim3 block, size_t sharedBytes, const std::function<void()>& kernel) {
@@ -415,6 +420,7 @@ void Waiting::look() {
     checked_ = now;
     checkInterruption();
     if (isAborted(limit_) && ++abortedChecks_ * kBetweenChecks > kReason) {
+      if (isReadable(limit_->peerProcess)) throw hasEnded(*limit_);
       throw Error("waiting for " + named(*limit_, WaitEnd::Aborted), ErrorCode::Aborted);
     }
   }
@@ -432,10 +438,7 @@ void Waiting::look() {
     // What is waited for may have come right before the end: it is looked at once more.
     if (!std::exchange(hasSeenEnd_, true)) return;
     if (end == WaitEnd::None) storeFailed(*limit_, WaitEnd::Failed);
-    if (hasDied) {
-      throw Error("waiting for rank " + std::to_string(limit_->peer) + ", whose process has ended",
-                  ErrorCode::RemoteError);
-    }
+    if (hasDied) throw hasEnded(*limit_);
     if (end != WaitEnd::Failed) {
       throw Error("waiting for " + named(*limit_, end), ErrorCode::RemoteError);
     }
