@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import signal
-import threading
 from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
 import torch
 from harness import Died, Rank, Ranks, Returned
-from harness.failing import until_dead
+from harness.failing import asked_by_other_threads, outcomes_without
 
 import torchcomms
 from torchcomms import ReduceOp, TorchComm
@@ -191,14 +190,7 @@ def survives(rank: Rank, per_host: int) -> list[int] | None:
 
 @HOSTS
 def test_survivors_go_on(fresh_ranks: MakeRanks, per_host: int) -> None:
-    ranks = fresh_ranks(3)
-    job = ranks.start(survives, per_host)
-    assert [job.hear(r) for r in range(3)] == ["ready"] * 3
-    ranks.processes[1].signal(signal.SIGKILL)
-    until_dead(job, 1)
-    job.say(0)
-    job.say(2)
-    outcomes = job.outcomes()
+    outcomes = outcomes_without(fresh_ranks(3).start(survives, per_host), 1)
     assert outcomes[1] == Died(-signal.SIGKILL)
     assert [outcomes[r] for r in (0, 2)] == [Returned([2, 0])] * 2
 
@@ -252,28 +244,13 @@ def is_watched(rank: Rank, per_host: int, aborts: bool) -> None:
     store.set(f"handle/{rank.rank}", comm.get_init_handle())
     handles = [store.get(f"handle/{r}").decode() for r in range(rank.size)]
     comm.reconfigure("first", handles)
-    over = threading.Event()
-
-    def watch() -> None:
-        while not over.is_set():
-            comm.is_aborted()
-            if aborts:
-                comm.abort()
-
-    threads = [threading.Thread(target=watch) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    try:
+    with asked_by_other_threads(comm, aborts=aborts):
         for i in range(20):
             try:
                 comm.reconfigure(f"again {i}", handles)
                 comm.barrier(async_op=False)
             except torchcomms.CommError:
                 assert aborts
-    finally:
-        over.set()
-        for thread in threads:
-            thread.join()
 
 
 @HOSTS

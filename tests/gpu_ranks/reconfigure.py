@@ -6,12 +6,11 @@ Backend nccl promises the same.
 from __future__ import annotations
 
 import signal
-import threading
 from datetime import timedelta
 
 import torch
 from harness import Died, Rank, Ranks, Returned
-from harness.failing import error_of, until_dead
+from harness.failing import asked_by_other_threads, error_of, outcomes_without
 
 import torchcomms
 from gpu_ranks import BACKEND, Make, case
@@ -93,13 +92,7 @@ def survives(rank: Rank, backend: str) -> list[int]:
 
 
 def lose_one(ranks: Ranks, backend: str) -> None:
-    job = ranks.start(survives, backend)
-    assert [job.hear(r) for r in range(3)] == ["ready"] * 3
-    ranks.processes[1].signal(signal.SIGKILL)
-    until_dead(job, 1)
-    for r in (0, 2):
-        job.say(r)
-    outcomes = job.outcomes()
+    outcomes = outcomes_without(ranks.start(survives, backend), 1)
     assert outcomes[1] == Died(-signal.SIGKILL)
     assert [outcomes[r] for r in (0, 2)] == [Returned([2, 0])] * 2
 
@@ -129,28 +122,13 @@ def what_was_in_flight_fails(make: Make) -> None:
 def is_watched(rank: Rank, backend: str, aborts: bool) -> None:
     comm, handles = _open(rank, backend, f"watched {aborts}")
     comm.reconfigure("first", handles)
-    over = threading.Event()
-
-    def watch() -> None:
-        while not over.is_set():
-            comm.is_aborted()
-            if aborts:
-                comm.abort()
-
-    threads = [threading.Thread(target=watch) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    try:
+    with asked_by_other_threads(comm, aborts=aborts):
         for i in range(10):
             try:
                 comm.reconfigure(f"again {i}", handles)
                 assert _members(comm, rank, backend) == [0, 1]
             except torchcomms.CommError:
                 assert aborts
-    finally:
-        over.set()
-        for thread in threads:
-            thread.join()
 
 
 @case(world=2, breaks=True)

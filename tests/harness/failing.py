@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
-from harness.ranks import GUARD_SECONDS, Job
+from harness.ranks import GUARD_SECONDS, Job, Outcome
 from torchcomms import CommError, ReduceOp
 
 
@@ -41,6 +44,39 @@ def until_blocked(job: Job, *ranks: int) -> None:
 def until_dead(job: Job, rank: int) -> None:
     process = job.ranks.processes[rank]
     until(lambda: process.exit_code is not None, f"rank {rank} is dead")
+
+
+def outcomes_without(job: Job, victim: int) -> list[Outcome]:
+    """Kills a rank once all have said "ready", lets the others go on, and tells how all ended."""
+    ranks = range(len(job.ranks.processes))
+    assert [job.hear(r) for r in ranks] == ["ready"] * len(ranks)
+    job.ranks.processes[victim].signal(signal.SIGKILL)
+    until_dead(job, victim)
+    for other in set(ranks) - {victim}:
+        job.say(other)
+    return job.outcomes()
+
+
+@contextmanager
+def asked_by_other_threads(comm: Any, *, aborts: bool) -> Iterator[None]:
+    """Two threads ask meanwhile, again and again, whether it is aborted, and may abort it."""
+    over = threading.Event()
+
+    def ask() -> None:
+        while not over.is_set():
+            comm.is_aborted()
+            if aborts:
+                comm.abort()
+
+    threads = [threading.Thread(target=ask) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
 
 
 def all_reduce(comm: Any, count: int = 4, **options: Any) -> Any:

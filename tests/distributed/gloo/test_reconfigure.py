@@ -11,7 +11,7 @@ from datetime import timedelta
 import pytest
 import torch
 from harness import Died, Rank, Ranks, Returned
-from harness.failing import until_dead
+from harness.failing import outcomes_without
 
 import torchcomms
 from torchcomms import ReduceOp, TorchComm
@@ -103,14 +103,7 @@ def survives(rank: Rank) -> list[int] | None:
 
 
 def test_survivors_go_on(fresh_ranks: MakeRanks) -> None:
-    ranks = fresh_ranks(3)
-    job = ranks.start(survives)
-    assert [job.hear(r) for r in range(3)] == ["ready"] * 3
-    ranks.processes[0].signal(signal.SIGKILL)
-    until_dead(job, 0)
-    for other in (1, 2):
-        job.say(other)
-    outcomes = job.outcomes()
+    outcomes = outcomes_without(fresh_ranks(3).start(survives), 0)
     assert outcomes[0] == Died(-signal.SIGKILL)
     assert [outcomes[r] for r in (1, 2)] == [Returned([2, 1])] * 2
 
