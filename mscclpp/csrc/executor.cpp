@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "calls.h"
+#include "ctran/base/overlap.h"
 #include "ctran/gpu.h"
 #include "ctran/plan.h"
 
@@ -104,9 +105,8 @@ size_t countOf(const ctran::api::OpenBuffers& open, size_t inputBytes, size_t ou
 }
 
 void checkApart(const void* input, size_t inputBytes, const void* output, size_t outputBytes) {
-  const auto from = reinterpret_cast<uintptr_t>(input), to = reinterpret_cast<uintptr_t>(output);
-  if (from >= to + outputBytes || to >= from + inputBytes) return;
-  if (from == to && inputBytes == outputBytes) return;
+  if (input == output && inputBytes == outputBytes) return;
+  if (!ctran::overlap({input, inputBytes}, {output, outputBytes})) return;
   throw Error("the input and the output overlap; in place, they are the same",
               ErrorCode::ExecutorError);
 }

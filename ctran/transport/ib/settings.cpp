@@ -5,6 +5,7 @@
 
 #include "ctran/base/config.h"
 #include "ctran/base/error.h"
+#include "ctran/base/text.h"
 
 namespace ctran {
 namespace {
@@ -12,6 +13,7 @@ namespace {
 const ConfigBool kEnabled{
     "CTRAN_IB", true,
     "Whether ranks of different hosts use RDMA where both have it. Otherwise they use TCP."};
+
 class HcaVariable : public ConfigString {
  public:
   using ConfigString::ConfigString;
@@ -91,12 +93,7 @@ HcaFilter::HcaFilter(const std::string& text) {
   const auto reject = [](std::string_view what, const char* why) {
     throw Error(ErrorKind::InvalidArgument, "CTRAN_IB_HCA: '" + std::string(what) + "' " + why);
   };
-  const auto withoutSpaces = [](std::string_view word) {
-    while (word.starts_with(' ')) word.remove_prefix(1);
-    while (word.ends_with(' ')) word.remove_suffix(1);
-    return word;
-  };
-  std::string_view rest = withoutSpaces(text);
+  std::string_view rest = trimmed(text);
   const auto takes = [&rest](char mark) {
     if (!rest.starts_with(mark)) return false;
     rest.remove_prefix(1);
@@ -106,7 +103,7 @@ HcaFilter::HcaFilter(const std::string& text) {
   exact_ = takes('=');
   while (!rest.empty()) {
     const size_t comma = std::min(rest.find(','), rest.size());
-    const std::string_view word = withoutSpaces(rest.substr(0, comma));
+    const std::string_view word = trimmed(rest.substr(0, comma));
     rest.remove_prefix(std::min(comma + 1, rest.size()));
     if (word.empty()) continue;
     Item item;

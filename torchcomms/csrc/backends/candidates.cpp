@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <comms/torchcomms/TorchCommFactory.hpp>
+#include <comms/torchcomms/TorchWork.hpp>
 #include <cstring>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include <comms/torchcomms/TorchWork.hpp>
 #include "ctran/base/error.h"
 #include "ctran/bootstrap/hand_over.h"
 #include "ctran/os/net_address.h"
