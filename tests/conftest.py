@@ -30,6 +30,20 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"LEFT OUT, for lack of time: {left} tests")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What tests compile and prove is not left in the user's.
+
+    All workers and their ranks share it: compilers take seconds.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        if "MSCCLPP_CACHE_DIR" not in os.environ:
+            own = tmp_path_factory.getbasetemp()
+            shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+            patch.setenv("MSCCLPP_CACHE_DIR", str(shared / "mscclpp"))
+        yield
+
+
 @pytest.fixture(scope="session")
 def _pool() -> Iterator[Pool]:
     with open_pool() as pool:

@@ -242,7 +242,8 @@ class Job:
         # The dump is written by a signal handler; nothing tells when it is complete.
         wait([p.sentinel for p in running], 0.5)
         parts = [why]
-        for process in self.ranks.processes:
+        others = [p for p in self.ranks.processes if p not in running]
+        for process in running + others:  # what is at the end may be cut off
             outcome = self._outcomes.get(process.index)
             state = "still running" if outcome is None else str(outcome)
             if isinstance(outcome, Raised):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import runpy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,17 +12,6 @@ from mscclpp.language import CollectiveProgram, Plan
 from mscclpp.language.plan import Operation
 
 PROGRAMS = Path(__file__).parent / "programs"
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What tests compile and prove is not left in the user's."""
-    with pytest.MonkeyPatch.context() as patch:
-        if "MSCCLPP_CACHE_DIR" not in os.environ:
-            own = tmp_path_factory.getbasetemp()
-            shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
-            patch.setenv("MSCCLPP_CACHE_DIR", str(shared / "mscclpp"))
-        yield
 
 
 @pytest.fixture

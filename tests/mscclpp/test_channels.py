@@ -33,23 +33,15 @@ MakeRanks = Callable[[int], Ranks]
 SCRIPT = Path(__file__).parents[1] / "gpu" / "mscclpp" / "native.py"
 
 
-@pytest.fixture
-def cache(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """One for all tests and workers: compilers take seconds."""
-    own = tmp_path_factory.getbasetemp()
-    return str((own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "kernels")
-
-
-def is_right(rank: Rank, check: Check, cache: str) -> None:
-    os.environ["MSCCLPP_CACHE_DIR"] = cache
+def is_right(rank: Rank, check: Check) -> None:
     with mscclpp.CommGroup(store=rank.store("m"), rank=rank.rank, size=rank.size) as group:
         check(group, Place("cpu"))
 
 
 @pytest.mark.parametrize("size", [2, 3])
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_on_the_host(ranks: MakeRanks, check: Check, size: int, cache: str) -> None:
-    ranks(size).run(is_right, check, cache)
+def test_on_the_host(ranks: MakeRanks, check: Check, size: int) -> None:
+    ranks(size).run(is_right, check)
 
 
 def between_hosts(
@@ -67,10 +59,8 @@ BETWEEN_HOSTS = [host_connections, python_port_channels, python_port_channels_wi
 
 @pytest.mark.parametrize("size", [2, 3])
 @pytest.mark.parametrize("transport", [mscclpp.Transport.Ethernet, mscclpp.Transport.IB1])
-def test_between_hosts(
-    fresh_ranks: MakeRanks, size: int, transport: mscclpp.Transport, cache: str
-) -> None:
-    variables = {"MSCCLPP_CACHE_DIR": cache}
+def test_between_hosts(fresh_ranks: MakeRanks, size: int, transport: mscclpp.Transport) -> None:
+    variables = {}
     if transport is not mscclpp.Transport.Ethernet:
         variables["CTRAN_VERBS_LIBRARY"] = str(standins.verbs())
     fresh_ranks(size).run(between_hosts, BETWEEN_HOSTS, transport, variables)
@@ -132,11 +122,10 @@ def test_connections_live_while_nobody_uses_them(fresh_ranks: MakeRanks) -> None
 
 
 @pytest.mark.parametrize("late", ["a_wait_in_vain_ends", "a_rank_that_dies_ends_the_wait"])
-def test_waits_end(late: str, cache: str) -> None:
+def test_waits_end(late: str) -> None:
     environment = {
         **os.environ,
         "MSCCLPP_TIMEOUT": "2",
-        "MSCCLPP_CACHE_DIR": cache,
         "PYTHONPATH": os.pathsep.join([*sys.path, str(SCRIPT.parents[2])]),
     }
     command = [sys.executable, str(SCRIPT), "--device", "cpu", "--ranks", "2", "--late", late]

@@ -113,8 +113,7 @@ def test_launches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert counted[0] == 131072
 
 
-def executes_wrongly(rank: Rank, file: str, folder: str) -> None:
-    os.environ["MSCCLPP_CACHE_DIR"] = folder
+def executes_wrongly(rank: Rank, file: str) -> None:
     module = mscclpp.compile_native("small", file, device="cpu")
     algorithm = NativeAlgorithm(module.create())
     with mscclpp.CommGroup(store=rank.store("m"), rank=rank.rank, size=rank.size) as group:
@@ -176,7 +175,7 @@ PYBIND11_MODULE(small, m) {
 def test_arguments_of_native_algorithms(ranks: MakeRanks, tmp_path: Path) -> None:
     file = tmp_path / "small.cu"
     file.write_text(ALGORITHM)
-    ranks(2).run(executes_wrongly, str(file), str(tmp_path))
+    ranks(2).run(executes_wrongly, str(file))
 
 
 def aborts_while_all_wait(rank: Rank, transport: mscclpp.Transport) -> float:

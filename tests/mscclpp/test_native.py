@@ -35,14 +35,6 @@ needs_nvcc = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """One for all tests here: compilers take seconds."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MSCCLPP_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
 @pytest.mark.parametrize("size", [2, 3])
 @pytest.mark.parametrize("module", MODULES)
 def test_runs_on_the_host(module: str, size: int, tmp_path: Path) -> None:
