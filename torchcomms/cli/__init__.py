@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import TextIO
 
+from torchcomms import _ranks
 from torchcomms._errors import CommError
 from torchcomms.cli import bench, completion, doctor, env, records
 from torchcomms.plan import _cli as plan_cli
@@ -78,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
         return code
     except CommError as error:
-        print(f"torchcomms {parsed.command}: {error}", file=sys.stderr)
+        _ranks.say_error(f"torchcomms {parsed.command}: {error}")
         return _FAILED
     except KeyboardInterrupt:
         return _INTERRUPTED
@@ -89,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if sys.stdout is not None and _is_stuck(sys.stdout):
             _drop_output()
         where = "" if error.filename is None else f"{error.filename}: "
-        print(f"torchcomms {parsed.command}: {where}{error.strerror or error}", file=sys.stderr)
+        _ranks.say_error(f"torchcomms {parsed.command}: {where}{error.strerror or error}")
         return _FAILED
 
 

@@ -105,7 +105,7 @@ def explain(arguments: argparse.Namespace) -> int:
 
     dtype = getattr(torch, arguments.dtype, None)
     if not isinstance(dtype, torch.dtype):
-        print(f"error: torch has no data type '{arguments.dtype}'", file=sys.stderr)
+        _ranks.say_error(f"error: torch has no data type '{arguments.dtype}'")
         return 2
     try:
         found = select.explain(
@@ -113,7 +113,7 @@ def explain(arguments: argparse.Namespace) -> int:
         )
         print(json.dumps(asdict(found)) if arguments.json else found)
     except (ValueError, CommError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        _ranks.say_error(f"error: {error}")
         return 2
     return 0
 
@@ -127,7 +127,7 @@ def tune(arguments: argparse.Namespace) -> int:
     """Runs as one process per rank: this one starts them, or is one of a launcher's."""
     wrong = _fault(arguments)
     if wrong:
-        print(f"torchcomms tune: {wrong}", file=sys.stderr)
+        _ranks.say_error(f"torchcomms tune: {wrong}")
         return 2
     if _ranks.is_rank():
         return _tune_as_rank(arguments)

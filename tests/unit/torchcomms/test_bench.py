@@ -9,6 +9,7 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -252,3 +253,12 @@ def test_a_library_that_is_not_there_ends_all_ranks_with_a_line() -> None:
     assert done.returncode == 2
     said = "torchcomms bench: this torch has no backend 'no_such' of torch.distributed\n"
     assert done.stderr.replace(said, "") == ""
+
+
+def test_an_error_is_written_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    pieces: list[str] = []  # those of two ranks would mix
+    stream = SimpleNamespace(write=pieces.append, flush=lambda: None)
+    monkeypatch.setattr(sys, "stderr", stream)
+    assert main(["bench", "no_such"]) == 2
+    assert len(pieces) == 1
+    assert pieces[0].endswith("\n")

@@ -128,12 +128,12 @@ def run(parsed: argparse.Namespace, arguments: Sequence[str]) -> int:
     """Returns the exit code. `arguments` are those that were parsed, for the ranks."""
     wrong = _fault(parsed)
     if wrong:
-        print(f"torchcomms bench: {wrong}", file=sys.stderr)
+        _ranks.say_error(f"torchcomms bench: {wrong}")
         return 2
     if _ranks.is_rank() or "OMPI_COMM_WORLD_RANK" in os.environ:
         return _as_rank(parsed)
     if parsed.root >= (parsed.ranks or 2):
-        print(f"torchcomms bench: there is no rank {parsed.root}", file=sys.stderr)
+        _ranks.say_error(f"torchcomms bench: there is no rank {parsed.root}")
         return 2
     if parsed.device == "cuda":
         _ranks.check_gpus(parsed.ranks or 2)
@@ -180,13 +180,13 @@ def _as_rank(parsed: argparse.Namespace) -> int:
         rank, size, store = _rendezvous.resolve("bench", None, timedelta(seconds=60))
         opened = libraries.open_all(names, device)
     except CommError as error:
-        print(f"torchcomms bench: {error}", file=sys.stderr)
+        _ranks.say_error(f"torchcomms bench: {error}")
         return 2
     except (RuntimeError, ValueError, ImportError) as error:  # those of torch have stacks below
-        print(f"torchcomms bench: {str(error).partition(chr(10))[0]}", file=sys.stderr)
+        _ranks.say_error(f"torchcomms bench: {str(error).partition(chr(10))[0]}")
         return 2
     if not 0 <= parsed.root < size:
-        print(f"torchcomms bench: there is no rank {parsed.root}", file=sys.stderr)
+        _ranks.say_error(f"torchcomms bench: there is no rank {parsed.root}")
         return 2
     if store is None:
         store = torch.distributed.HashStore()
@@ -244,7 +244,7 @@ def _as_rank(parsed: argparse.Namespace) -> int:
         try:
             parsed.plot.write_text(report.plot(title, rows))
         except OSError as error:
-            print(f"torchcomms bench: {parsed.plot}: {error.strerror}", file=sys.stderr)
+            _ranks.say_error(f"torchcomms bench: {parsed.plot}: {error.strerror}")
             return 2
     return 1 if any(row.wrong for row in rows) else 0
 
