@@ -227,7 +227,7 @@ Communicator::Communicator(const CommunicatorOptions& options, Hosts hosts, Host
                                                 static_cast<Transport::Listener&>(*this),
                                                 hintedFailOver(options.hints))),
       localWatch_(map_.local(), std::move(memory.local)) {
-  core_.driver = this;
+  core_.progress = this;
   if (arena_) {
     arena_->control(map_.index()).state.store(Board::RankState::Alive, std::memory_order_release);
     core_.sleepAt(*arena_, map_.local());
@@ -316,9 +316,10 @@ void Communicator::setTimeout(std::chrono::nanoseconds timeout) {
 }
 
 void Communicator::useMemoryOf(Communicator& other) {
-  auto* const here = dynamic_cast<TcpTransport*>(transport_.get());
-  auto* const there = dynamic_cast<TcpTransport*>(other.transport_.get());
-  if (here != nullptr && there != nullptr) here->useMemoryOf(*there);
+  if (!transport_ || !other.transport_) return;
+  if (auto memory = other.transport_->directMemory()) {
+    transport_->shareDirectMemory(std::move(memory));
+  }
 }
 
 void Communicator::setHints(const std::map<std::string, std::string>& hints) {

@@ -84,7 +84,7 @@ uint64_t newToken();
 /// from any thread at any time. Collectives run in the order of their calls; sends and receives
 /// keep an order of their own per peer and direction.
 class Communicator final : public std::enable_shared_from_this<Communicator>,
-                           private Driver,
+                           private ProgressEngine,
                            private Transport::Listener {
  public:
   /// Creates the communicator. Collective over all ranks of `options.size`. Throws Error. `hooks`
@@ -294,7 +294,7 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
   void forEachQueue(Visit visit);
   std::vector<std::weak_ptr<Communicator>> dependents();
 
-  // The functions of Driver and Transport::Listener, used on several hosts.
+  // The functions of ProgressEngine and Transport::Listener, used on several hosts.
   bool poll() override;
   void arm() override;
   bool mayHear(int rank) override { return transport_->mayHear(rank); }

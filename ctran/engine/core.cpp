@@ -36,7 +36,7 @@ Error Core::fail(const Error& error) {
   if (recording != nullptr) recording->failed(static_cast<int>(error.kind()), error.what());
   if (sleepBoard_ != &board) sleepBoard_->wakeAll();
   if (isFirst) {
-    if (driver != nullptr) driver->tell(error);
+    if (progress != nullptr) progress->tell(error);
     return error;
   }
   try {
@@ -88,7 +88,7 @@ int Core::goneRank(const Condition& waiting) {
   const Board::Control* const control = board.find(awaited);
   if (control == nullptr) return -1;
   if (control->state.load(std::memory_order_acquire) != Board::RankState::Left) return -1;
-  if (driver != nullptr && driver->mayHear(awaited)) return -1;
+  if (progress != nullptr && progress->mayHear(awaited)) return -1;
   return now.holds() ? -1 : awaited;  // it may have moved its counter just before it left
 }
 
@@ -123,7 +123,7 @@ uint32_t Core::beginSleep(int awaited) {
   // Two sleepers of one rank share `awaited` and the doorbell: then news of any rank wakes both.
   std::lock_guard lock(sleepMutex_);
   const uint32_t ticket = sleepBoard_->prepareSleep(sleepers_++ == 0 ? placeOf(awaited) : -1);
-  if (driver != nullptr) driver->arm();
+  if (progress != nullptr) progress->arm();
   return ticket;
 }
 

@@ -17,15 +17,15 @@
 
 namespace ctran {
 
-/// The connections to other hosts, as a waiting thread sees them: it has to drive them itself,
+/// The connections to other hosts, as a waiting thread sees them: it makes them progress itself,
 /// because no peer on another host shares this rank's memory. Safe from any thread.
-class Driver {
+class ProgressEngine {
  public:
-  virtual ~Driver() = default;
+  virtual ~ProgressEngine() = default;
   /// Goes as far as possible without waiting. Returns whether something happened.
   virtual bool poll() = 0;
   /// Says that a thread is about to sleep. The next time `poll` may have something to do, the
-  /// driver wakes this rank's sleepers, once.
+  /// engine wakes this rank's sleepers, once.
   virtual void arm() = 0;
   /// Returns whether something that a rank sent before it left may still be on its way.
   virtual bool mayHear(int rank) = 0;
@@ -42,8 +42,8 @@ class Core {
 
   const std::string name;
   Board& board;
-  Driver* driver = nullptr;        ///< set before any queue is used; null on one host
-  Recording* recording = nullptr;  ///< set before any queue is used; null: nothing is recorded
+  ProgressEngine* progress = nullptr;  ///< set before any queue is used; null on one host
+  Recording* recording = nullptr;      ///< set before any queue is used; null: nothing is recorded
 
   /// Makes threads sleep at another board, that of the ranks of this host, which number `ranks`.
   /// Called before any queue is used.
@@ -52,8 +52,9 @@ class Core {
     sleepRanks_ = std::move(ranks);
   }
 
-  /// Drives the connections to other hosts, if there are any. Returns whether something happened.
-  bool poll() { return driver != nullptr && driver->poll(); }
+  /// Makes the connections to other hosts progress, if there are any. Returns whether something
+  /// happened.
+  bool poll() { return progress != nullptr && progress->poll(); }
 
   /// Returns whether this process made the communicator. A child after fork() has only a copy,
   /// which it cannot use.

@@ -37,7 +37,7 @@ void LocalWatch::start(const std::shared_ptr<Communicator>& communicator) {
         if (lost.empty()) return;
         const Error error = core.fail(deathError(core, lost, pid));
         // Each rank of this host knows others elsewhere.
-        if (core.driver != nullptr) core.driver->tell(error);
+        if (core.progress != nullptr) core.progress->tell(error);
       } catch (...) {
         core.failCaughtHere("the news of a rank's death");
       }

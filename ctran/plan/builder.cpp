@@ -7,9 +7,9 @@
 namespace ctran::plan {
 namespace {
 
-// Uses of channels from here on belong to links, and to boards.
+// Uses of channels from here on belong to links, and to shared buffers.
 constexpr int kLinkUse = 1 << 20;
-constexpr int kBoardUse = 3 * kLinkUse;
+constexpr int kSharedBufferUse = 3 * kLinkUse;
 
 }  // namespace
 
@@ -57,19 +57,19 @@ void Link::settle() {
   builder_.plan_.channels[credit_].credits = slots * ahead;
 }
 
-Board::Board(Builder& builder, LaneId owner, std::vector<LaneId> readers, int chunks)
+SharedBuffer::SharedBuffer(Builder& builder, LaneId owner, std::vector<LaneId> readers, int chunks)
     : owner_(owner),
       readers_(std::move(readers)),
       place_(builder.allocate(owner.rank, chunks)),
       read_(readers_.size(), false) {
-  const int use = kBoardUse + static_cast<int>(builder.boards_.size());
+  const int use = kSharedBufferUse + static_cast<int>(builder.sharedBuffers_.size());
   for (const LaneId reader : readers_) {
     data_.push_back(builder.channel(owner, reader, 0, use));
     credit_.push_back(builder.channel(reader, owner, builder.plan().depth, use));
   }
 }
 
-void Board::write(Step& step, int offset) {
+void SharedBuffer::write(Step& step, int offset) {
   if (!written_) {
     for (const int credit : credit_) step.waits.push_back({credit, 1});
   }
@@ -77,15 +77,15 @@ void Board::write(Step& step, int offset) {
   step.to.push_back({owner_.rank, Buffer::Scratch, place_.index + offset});
 }
 
-void Board::publish(Step& step) const {
+void SharedBuffer::publish(Step& step) const {
   step.signals.insert(step.signals.end(), data_.begin(), data_.end());
 }
 
-size_t Board::indexOf(LaneId reader) const {
+size_t SharedBuffer::indexOf(LaneId reader) const {
   return std::find(readers_.begin(), readers_.end(), reader) - readers_.begin();
 }
 
-Place Board::read(Step& step, LaneId reader, int offset) {
+Place SharedBuffer::read(Step& step, LaneId reader, int offset) {
   const size_t index = indexOf(reader);
   if (!read_[index]) step.waits.push_back({data_[index], 1});
   read_[index] = true;
@@ -94,7 +94,7 @@ Place Board::read(Step& step, LaneId reader, int offset) {
   return place;
 }
 
-void Board::release(Step& step, LaneId reader) const {
+void SharedBuffer::release(Step& step, LaneId reader) const {
   step.signals.push_back(credit_[indexOf(reader)]);
 }
 
@@ -157,9 +157,10 @@ Link& Builder::link(LaneId from, LaneId to, int chunks, int use) {
   return *link;
 }
 
-Board& Builder::board(LaneId owner, std::vector<LaneId> readers, int chunks) {
-  boards_.push_back(std::make_unique<Board>(*this, owner, std::move(readers), chunks));
-  return *boards_.back();
+SharedBuffer& Builder::sharedBuffer(LaneId owner, std::vector<LaneId> readers, int chunks) {
+  sharedBuffers_.push_back(
+      std::make_unique<SharedBuffer>(*this, owner, std::move(readers), chunks));
+  return *sharedBuffers_.back();
 }
 
 void Builder::barrier(int rank) {

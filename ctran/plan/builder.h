@@ -49,18 +49,18 @@ class Link {
 };
 
 /// Where one lane shows data to others, who read it there: written once, however many read. A
-/// notice is written again only when all readers have released what was there; so boards cannot
+/// notice is written again only when all readers have released what was there; so buffers cannot
 /// race.
-class Board {
+class SharedBuffer {
  public:
-  Board(Builder& builder, LaneId owner, std::vector<LaneId> readers, int chunks);
+  SharedBuffer(Builder& builder, LaneId owner, std::vector<LaneId> readers, int chunks);
 
-  /// The owner's step writes chunks of the board; the first such step of an execution waits until
+  /// The owner's step writes chunks of the buffer; the first such step of an execution waits until
   /// they are free.
   void write(Step& step, int offset = 0);
   /// After the owner's step all that was written is there for the readers.
   void publish(Step& step) const;
-  /// The reader's step reads chunks of the board, waiting for them if it is the first to.
+  /// The reader's step reads chunks of the buffer, waiting for them if it is the first to.
   Place read(Step& step, LaneId reader, int offset = 0);
   /// After the reader's step it has no more use for them.
   void release(Step& step, LaneId reader) const;
@@ -112,8 +112,8 @@ class Builder {
   /// The link between the lanes; one for each `use`.
   Link& link(LaneId from, LaneId to, int chunks = 1, int use = 0);
 
-  /// A board of so many chunks. `depth` has to have been set.
-  Board& board(LaneId owner, std::vector<LaneId> readers, int chunks);
+  /// A shared buffer of so many chunks. `depth` has to have been set.
+  SharedBuffer& sharedBuffer(LaneId owner, std::vector<LaneId> readers, int chunks);
 
   /// All lanes of a rank wait for each other.
   void barrier(int rank);
@@ -131,7 +131,7 @@ class Builder {
 
  private:
   friend class Link;
-  friend class Board;
+  friend class SharedBuffer;
   struct Key {
     LaneId from, to;
     int use;
@@ -143,7 +143,7 @@ class Builder {
   std::map<Key, int> channels_;
   std::map<Key, std::unique_ptr<Link>> links_;
   std::vector<Link*> linkOrder_;
-  std::vector<std::unique_ptr<Board>> boards_;
+  std::vector<std::unique_ptr<SharedBuffer>> sharedBuffers_;
 };
 
 }  // namespace ctran::plan

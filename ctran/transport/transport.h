@@ -15,6 +15,7 @@
 
 namespace ctran {
 
+class NamedRegions;
 class Recording;
 
 /// What a transport can do beyond messages.
@@ -116,6 +117,10 @@ class Transport {
                                             [[maybe_unused]] std::function<bool()> isCurrent) {
     return nullptr;
   }
+  /// The memory given to useDirectly(), which several transports of this process may share; null
+  /// if there is none.
+  virtual std::shared_ptr<NamedRegions> directMemory() { return nullptr; }
+  virtual void shareDirectMemory([[maybe_unused]] std::shared_ptr<NamedRegions> memory) {}
 
   // --- Peers -----------------------------------------------------------------------------------
 

@@ -42,25 +42,25 @@ Plan directPullAllGather(const Recipe& recipe) {
   const int n = recipe.ranks;
   Builder b("all_gather.direct_pull", CollectiveKind::AllGather, n, 1);
   b.setDepth(2);
-  std::vector<Board*> boards;
+  std::vector<SharedBuffer*> buffers;
   for (int r = 0; r < n; ++r) {
     std::vector<LaneId> others;
     for (int o = 0; o < n; ++o) {
       if (o != r) others.push_back({o, 1});
     }
-    boards.push_back(&b.board({r, 0}, others, 1));
+    buffers.push_back(&b.sharedBuffer({r, 0}, others, 1));
   }
   for (int r = 0; r < n; ++r) {
     Step& show = b.step({r, 0});
     b.move(show, {b.output(r, r)}, {b.input(r, 0)});
-    boards[r]->write(show);
-    boards[r]->publish(show);
+    buffers[r]->write(show);
+    buffers[r]->publish(show);
     for (int d = 1; d < n; ++d) {
       const int peer = (r + d) % n;
       Step& take = b.step({r, 1});
-      boards[peer]->read(take, {r, 1});
+      buffers[peer]->read(take, {r, 1});
       b.move(take, {b.output(r, peer)}, {});
-      boards[peer]->release(take, {r, 1});
+      buffers[peer]->release(take, {r, 1});
     }
   }
   return b.finish();

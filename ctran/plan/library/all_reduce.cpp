@@ -59,19 +59,19 @@ Plan oneShotPullAllReduce(const Recipe& recipe) {
   b.setDepth(2);
   std::vector<LaneId> readers;
   for (int r = 0; r < n; ++r) readers.push_back({r, 1});
-  std::vector<Board*> boards;
-  for (int r = 0; r < n; ++r) boards.push_back(&b.board({r, 0}, readers, 1));
+  std::vector<SharedBuffer*> buffers;
+  for (int r = 0; r < n; ++r) buffers.push_back(&b.sharedBuffer({r, 0}, readers, 1));
   for (int r = 0; r < n; ++r) {
     Step& show = b.step({r, 0});
     b.move(show, {}, {b.input(r, 0)});
-    boards[r]->write(show);
-    boards[r]->publish(show);
+    buffers[r]->write(show);
+    buffers[r]->publish(show);
     Step& reduce = b.step({r, 1});
     for (int i = 0; i < n; ++i) {
-      boards[i]->read(reduce, {r, 1});
+      buffers[i]->read(reduce, {r, 1});
       // Its own, once that is shown: after that, in place, the output may be written.
       if (i == r) reduce.from.back() = b.input(r, 0);
-      boards[i]->release(reduce, {r, 1});
+      buffers[i]->release(reduce, {r, 1});
     }
     b.move(reduce, {b.output(r, 0)}, {});
   }
@@ -110,14 +110,15 @@ Plan twoShotPullAllReduce(const Recipe& recipe) {
   b.setDepth(2);
   std::vector<LaneId> readers;
   for (int r = 0; r < n; ++r) readers.push_back({r, 1});
-  std::vector<Board*> inputs, results;
+  std::vector<SharedBuffer*> inputs, results;
   for (int r = 0; r < n; ++r) {
     std::vector<LaneId> others;
     for (const LaneId id : readers) {
       if (id.rank != r) others.push_back(id);
     }
-    inputs.push_back(&b.board({r, 0}, readers, n));  // its own lane 1 too: it must not be ahead
-    results.push_back(&b.board({r, 1}, others, 1));
+    inputs.push_back(
+        &b.sharedBuffer({r, 0}, readers, n));  // its own lane 1 too: it must not be ahead
+    results.push_back(&b.sharedBuffer({r, 1}, others, 1));
   }
   for (int r = 0; r < n; ++r) {
     // All pieces but its own, which nobody else reads.

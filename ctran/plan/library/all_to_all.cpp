@@ -40,8 +40,8 @@ Plan directPullAllToAll(const Recipe& recipe) {
   b.setDepth(2);
   std::vector<LaneId> readers;
   for (int r = 0; r < n; ++r) readers.push_back({r, 1});
-  std::vector<Board*> boards;
-  for (int r = 0; r < n; ++r) boards.push_back(&b.board({r, 0}, readers, n));
+  std::vector<SharedBuffer*> buffers;
+  for (int r = 0; r < n; ++r) buffers.push_back(&b.sharedBuffer({r, 0}, readers, n));
   for (int r = 0; r < n; ++r) {
     if (n == 1) {
       b.copy({r, 1}, b.output(r, r), b.input(r, r));
@@ -52,18 +52,18 @@ Plan directPullAllToAll(const Recipe& recipe) {
       if (block == r) continue;
       Step& show = b.step({r, 0});
       b.move(show, {}, {b.input(r, block)});
-      boards[r]->write(show, block);
-      if (block == last) boards[r]->publish(show);
+      buffers[r]->write(show, block);
+      if (block == last) buffers[r]->publish(show);
     }
     // Beginning with its own, once the others are shown: after that, in place, the output may be
     // written.
     for (int d = 0; d < n; ++d) {
       const int peer = (r + d) % n;
       Step& take = b.step({r, 1});
-      boards[peer]->read(take, {r, 1}, r);
+      buffers[peer]->read(take, {r, 1}, r);
       if (peer == r) take.from.back() = b.input(r, r);
       b.move(take, {b.output(r, peer)}, {});
-      boards[peer]->release(take, {r, 1});
+      buffers[peer]->release(take, {r, 1});
     }
   }
   return b.finish();

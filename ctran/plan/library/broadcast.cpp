@@ -73,16 +73,16 @@ Plan directPullBroadcast(const Recipe& recipe) {
     if (r != recipe.root) readers.push_back({r, 0});
   }
   if (readers.empty()) return b.finish();
-  Board& board = b.board({recipe.root, 0}, readers, 1);
+  SharedBuffer& buffer = b.sharedBuffer({recipe.root, 0}, readers, 1);
   Step& show = b.step({recipe.root, 0});
   b.move(show, {}, {b.output(recipe.root, 0)});
-  board.write(show);
-  board.publish(show);
+  buffer.write(show);
+  buffer.publish(show);
   for (const LaneId reader : readers) {
     Step& read = b.step(reader);
-    board.read(read, reader);
+    buffer.read(read, reader);
     b.move(read, {b.output(reader.rank, 0)}, {});
-    board.release(read, reader);
+    buffer.release(read, reader);
   }
   return b.finish();
 }

@@ -43,23 +43,23 @@ Plan directPullReduceScatter(const Recipe& recipe) {
   b.setDepth(2);
   std::vector<LaneId> readers;
   for (int r = 0; r < n; ++r) readers.push_back({r, 1});
-  std::vector<Board*> boards;
-  for (int r = 0; r < n; ++r) boards.push_back(&b.board({r, 0}, readers, n));
+  std::vector<SharedBuffer*> buffers;
+  for (int r = 0; r < n; ++r) buffers.push_back(&b.sharedBuffer({r, 0}, readers, n));
   for (int r = 0; r < n; ++r) {
     const int last = r == n - 1 ? n - 2 : n - 1;
     for (int block = 0; block < n; ++block) {
       if (block == r) continue;
       Step& show = b.step({r, 0});
       b.move(show, {}, {b.input(r, block)});
-      boards[r]->write(show, block);
-      if (block == last) boards[r]->publish(show);
+      buffers[r]->write(show, block);
+      if (block == last) buffers[r]->publish(show);
     }
     Step& reduce = b.step({r, 1});
     b.move(reduce, {b.output(r, 0)}, {});
     for (int i = 0; i < n; ++i) {
       if (n > 1) {
-        boards[i]->read(reduce, {r, 1}, r);
-        boards[i]->release(reduce, {r, 1});
+        buffers[i]->read(reduce, {r, 1}, r);
+        buffers[i]->release(reduce, {r, 1});
       }
       if (i == r) {
         if (n > 1) reduce.from.pop_back();

@@ -83,9 +83,9 @@ class NamedRegions {
 class IbRegions {
  public:
   ~IbRegions();
-  NamedRegions& named() { return *named_; }
+  const std::shared_ptr<NamedRegions>& named() const { return named_; }
   /// From now on what is named there is named here, and the other way round.
-  void shareNamed(IbRegions& other) { named_ = other.named_; }
+  void shareNamed(std::shared_ptr<NamedRegions> named) { named_ = std::move(named); }
   /// A region with all of that memory; null if there is none.
   std::shared_ptr<IbRegion> find(const void* data, size_t bytes);
 

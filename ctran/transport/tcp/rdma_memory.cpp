@@ -21,12 +21,17 @@ constexpr size_t kLeastPart = 256 << 10;
 std::shared_ptr<void> TcpTransport::useDirectly(std::span<std::byte> memory,
                                                 std::function<bool()> isCurrent) {
   const Lock lock(*this);
-  return regions_.named().add(memory, std::move(isCurrent));
+  return regions_.named()->add(memory, std::move(isCurrent));
 }
 
-void TcpTransport::useMemoryOf(TcpTransport& other) {
+std::shared_ptr<NamedRegions> TcpTransport::directMemory() {
   const Lock lock(*this);
-  regions_.shareNamed(other.regions_);
+  return regions_.named();
+}
+
+void TcpTransport::shareDirectMemory(std::shared_ptr<NamedRegions> memory) {
+  const Lock lock(*this);
+  regions_.shareNamed(std::move(memory));
 }
 
 /// Returns where a peer that sends over RDMA may write the message; none if its memory is not

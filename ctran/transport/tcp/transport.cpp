@@ -31,7 +31,7 @@ TcpTransport::TcpTransport(Board& board, Hosts hosts, Listener& listener,
 TcpTransport::~TcpTransport() {
   peers_.clear();  // nothing is read or written by devices any more
   // Other transports may use the same memory.
-  for (const auto& device : devices_) regions_.named().clearAt(*device);
+  for (const auto& device : devices_) regions_.named()->clearAt(*device);
 }
 
 TcpTransport::Peer& TcpTransport::peerOf(int rank) {

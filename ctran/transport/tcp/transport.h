@@ -54,8 +54,8 @@ class TcpTransport final : public Transport {
 
   std::shared_ptr<void> useDirectly(std::span<std::byte> memory,
                                     std::function<bool()> isCurrent) override;
-  /// Applies the memory given to useDirectly() of the other transport to this one, too.
-  void useMemoryOf(TcpTransport& other);
+  std::shared_ptr<NamedRegions> directMemory() override;
+  void shareDirectMemory(std::shared_ptr<NamedRegions> memory) override;
 
   std::unique_ptr<MemoryRegistration> registerMemory(std::span<std::byte> memory,
                                                      int device = kHostMemory) override;

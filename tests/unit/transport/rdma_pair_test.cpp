@@ -199,7 +199,7 @@ TEST_F(RdmaPair, NamedMemoryServesOtherTransportsUntilItIsLetGo) {
   Memory target(source.size());
   Ranks first;
   auto second = std::make_unique<Ranks>();
-  second->a.transport().useMemoryOf(first.a.transport());
+  second->a.transport().shareDirectMemory(first.a.transport().directMemory());
   auto named = first.a.transport().useDirectly(source, [] { return true; });
   const auto exposed = first.b.transport().registerMemory(target.span);
   auto elsewhere = second->b.transport().registerMemory(target.span);
