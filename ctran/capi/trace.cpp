@@ -58,6 +58,9 @@ Json toJson(const RankRecording& rank) {
   json.set("off", Json(rank.isOff)).set("takes_settings", Json(rank.takesSettings));
   json.set("error", rank.failedWith < 0 ? Json() : Json(errorKind(rank.failedWith)));
   json.set("failure", Json(rank.failure));
+  Json blames = Json::array();
+  for (const int blamed : rank.blames) blames.push(Json(blamed));
+  json.set("blames", std::move(blames));
   Json links = Json::array();
   for (const auto& link : rank.links) {
     Json one = Json::object();

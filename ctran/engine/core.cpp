@@ -33,7 +33,7 @@ Error Core::forkError() const {
 
 Error Core::fail(const Error& error) {
   const bool isFirst = board.fail(error);
-  if (recording != nullptr) recording->failed(static_cast<int>(error.kind()), error.what());
+  if (recording != nullptr) recording->failed(error);
   if (sleepBoard_ != &board) sleepBoard_->wakeAll();
   if (isFirst) {
     if (progress != nullptr) progress->tell(error);

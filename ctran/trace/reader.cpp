@@ -104,7 +104,13 @@ class RankReader {
     out.failedWith = failureKindOf(word(h.failedWith));
     out.name = textOf(h.name);
     out.host = textOf(h.host);
-    if (out.failedWith >= 0) out.failure = textOf(h.failure);
+    if (out.failedWith >= 0) {
+      out.failure = textOf(h.failure);
+      for (const auto& blamed : h.blamed) {
+        const int rank = bounded(word(blamed), out.size) - 1;
+        if (rank >= 0) out.blames.push_back(rank);
+      }
+    }
     out.isOff = word(h.isOff) != 0;
     out.takesSettings = word(h.takesSettings) != 0;
     return out;

@@ -51,7 +51,8 @@ struct RankRecording {
   bool takesSettings = false;
   bool isOff = false;  ///< operations are counted alone
   std::string name, host, failure;
-  int64_t since = 0;  ///< when it began
+  std::vector<int> blames;  ///< ranks that the failure names
+  int64_t since = 0;        ///< when it began
   std::vector<Link> links;
   std::vector<Operation> operations;  ///< those that are remembered, by position
 };

@@ -151,11 +151,15 @@ std::string Recording::algorithm(uint32_t choice) const {
   return choices_[choice - 1].algorithm;
 }
 
-void Recording::failed(int kind, const char* message) {
+void Recording::failed(const Error& error) {
   std::lock_guard lock(mutex_);
   if (header_->failedWith.load(std::memory_order_relaxed) != 0) return;
-  copyText(header_->failure, message);
-  header_->failedWith.store(static_cast<uint64_t>(kind) + 1, std::memory_order_release);
+  copyText(header_->failure, error.what());
+  for (size_t i = 0; i < std::min(error.ranks().size(), RecordingHeader::kBlamed); ++i) {
+    header_->blamed[i].store(static_cast<uint64_t>(error.ranks()[i]) + 1,
+                             std::memory_order_relaxed);
+  }
+  header_->failedWith.store(static_cast<uint64_t>(error.kind()) + 1, std::memory_order_release);
 }
 
 void Recording::left() {

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "ctran/base/error.h"
 #include "ctran/os/shared_memory.h"
 #include "ctran/trace/settings.h"
 #include "ctran/trace/ticks.h"
@@ -76,7 +77,9 @@ struct RecordingHeader {
   Word readOfEach;  ///< bytes that it has read of each neighbour's shared memory, in reductions
   char name[128];   ///< of the communicator; written before `state`
   char host[128];
-  char failure[1024];  ///< written before `failedWith`
+  char failure[1024];  ///< written before `failedWith`, as all below
+  static constexpr size_t kBlamed = 32;
+  Word blamed[kBlamed];  ///< ranks + 1 that the failure names, the first of them; 0: no more
 };
 
 /// An algorithm and why it was chosen. Never changes once counted.
@@ -188,7 +191,7 @@ class Recording {
 
   void queued(int64_t change) { header_->queued.fetch_add(change, std::memory_order_relaxed); }
   /// What broke the communicator. The first counts. Any thread.
-  void failed(int kind, const char* message);
+  void failed(const Error& error);
   /// The rank has left: its end will be no death.
   void left();
 

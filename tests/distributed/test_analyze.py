@@ -332,6 +332,59 @@ def test_survivors_have_what_a_killed_rank_has_recorded(fresh_ranks: MakeRanks, 
     job.outcomes()
 
 
+def needs_all_to_stay(rank: Rank, hosts: int, how: str) -> None:
+    """Rank 1 is killed, or leaves and ends, before the last call; or none is, nor does."""
+    comm = rank.comm("ctran", hosts)
+    all_reduce(comm)
+    rank.say("ready")
+    rank.listen()
+    if how == "all_stay":
+        all_reduce(comm)
+    elif rank.rank == 1:
+        if how == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        comm.finalize()
+        os._exit(0)
+    else:
+        with pytest.raises(torchcomms.PeerLostError):
+            all_reduce(comm)
+    rank.say("done")
+    rank.listen()
+    if how == "all_stay":
+        comm.finalize()
+
+
+@pytest.mark.parametrize(
+    ("how", "hosts", "found"),
+    [
+        ("killed", 3, [("dead_process", [1])]),
+        ("leaves", 1, [("left", [1])]),
+        ("leaves", 3, [("left", [1])]),
+        ("all_stay", 3, []),
+    ],
+)
+def test_a_rank_that_has_gone_is_named_also_if_it_took_its_record_with_it(
+    fresh_ranks: MakeRanks, hosts: int, how: str, found: list[tuple[str, list[int]]]
+) -> None:
+    job = fresh_ranks(3).start(needs_all_to_stay, hosts, how)
+    for rank in range(3):
+        assert job.hear(rank) == "ready"
+    if found:
+        job.say(1)
+        until_dead(job, 1)
+    stay = (0, 2) if found else (0, 1, 2)
+    for rank in stay:
+        job.say(rank)
+    for rank in stay:
+        assert job.hear(rank) == "done"
+    verdicts = verdicts_of(job)
+    assert [(v["verdict"], v["ranks"]) for v in verdicts] == found
+    assert all("rank 1 " in v["text"] for v in verdicts)
+    for rank in stay:
+        job.say(rank)
+    job.outcomes()
+
+
 def test_a_job_is_looked_at_again_when_who_named_it_has_died(
     fresh_ranks: MakeRanks, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -498,6 +498,33 @@ def test_who_left_who_is_stopped_and_who_is_not_seen(
         assert verdict["waiting"] == [0]
 
 
+LOST = {"error": "PeerLost", "failure": "rank 1 is lost to rank 0: it closed the connection"}
+HAS_LEFT = {**LOST, "failure": "rank 1 has left communicator 'world' while rank 0 still needs it"}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "found"),
+    [
+        ([{**LOST, "blames": [1]}], ("dead_process", [1])),
+        ([{**HAS_LEFT, "blames": [1]}], ("left", [1])),
+        ([{**HAS_LEFT, "blames": [1]}, {"state": "left"}], ("left", [1])),
+        ([{**LOST, "blames": [1]}, {}], ("failed", [1])),
+        ([LOST], ("failed", [0])),
+        ([{"error": "Timeout", "blames": [1]}], ("failed", [1])),
+    ],
+    ids=["gone", "left", "left_and_is_seen", "lives", "names_nobody", "is_late"],
+)
+def test_of_ranks_that_others_have_lost_those_that_live_have_not_died(
+    ranks: list[dict[str, Any]],
+    found: tuple[str, list[int]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    content = recording(*(rank_of(r, now=NOW, **HAS_CALLED, **of) for r, of in enumerate(ranks)))
+    verdicts = verdicts_of(content, tmp_path, capsys)
+    assert [(v["verdict"], v["ranks"]) for v in verdicts] == [found]
+
+
 @pytest.mark.parametrize(
     ("receives", "sends", "found"),
     [

@@ -330,9 +330,9 @@ struct CallRecorder::State {
     }
     log(entries, "");
   }
-  void failed(const Entries& entries, ctran::ErrorKind kind, const char* text) {
-    for (const Entry& entry : entries) trace.failed(entry, static_cast<int>(kind));
-    recording.failed(static_cast<int>(kind), text);
+  void failed(const Entries& entries, const ctran::Error& error) {
+    for (const Entry& entry : entries) trace.failed(entry, static_cast<int>(error.kind()));
+    recording.failed(error);
     log(entries, ", failed");
   }
   /// The call has been refused: nothing has been sent, and the communicator is as before.
@@ -406,11 +406,11 @@ CallRecorder::WorkPtr CallRecorder::around(OpName op, const PreHookArgs& args,
     if (kind == ctran::ErrorKind::InvalidArgument || kind == ctran::ErrorKind::Unsupported) {
       state_->refused(entries);
     } else {
-      state_->failed(entries, kind, error.what());
+      state_->failed(entries, error);
     }
     throw;
   } catch (const std::exception& error) {
-    state_->failed(entries, ctran::ErrorKind::System, error.what());
+    state_->failed(entries, ctran::Error(ctran::ErrorKind::System, error.what()));
     throw;
   }
   state_->prepared(entries);
@@ -450,8 +450,9 @@ void CallRecorder::follow(const WorkPtr& work, const Entries& entries) {
       return self->state_->ended(entries, operation ? operation->deviceSpan() : std::nullopt);
     }
     const bool isLate = status == WorkStatus::TIMEDOUT;
-    self->state_->failed(entries, isLate ? ctran::ErrorKind::Timeout : ctran::ErrorKind::System,
-                         "an operation has failed; the rank's error says why");
+    self->state_->failed(entries,
+                         ctran::Error(isLate ? ctran::ErrorKind::Timeout : ctran::ErrorKind::System,
+                                      "an operation has failed; the rank's error says why"));
   });
 }
 

@@ -298,11 +298,12 @@ TEST(Recording, TellsAFailureAndWhomTheOperationWaitedFor) {
   OperationTrace trace;
   trace.begin(&recording, true, {0, 0, 0, 1, {}}, 0, 0, 0);
   trace.waits(1);
-  recording.failed(static_cast<int>(ErrorKind::Timeout), "first");
-  recording.failed(static_cast<int>(ErrorKind::System), "second");
+  recording.failed(Error(ErrorKind::Timeout, "first", {1}));
+  recording.failed(Error(ErrorKind::System, "second", {0}));
   trace.failed(static_cast<int>(ErrorKind::Timeout));
   const auto group = readRecording(memory.fd.get());
   EXPECT_EQ(group->ranks.at(0).failure, "first");
+  EXPECT_EQ(group->ranks[0].blames, std::vector<int>{1});
   EXPECT_TRUE(only(*group, 0).isMessage);
   EXPECT_EQ(only(*group, 0).failedWith, static_cast<int>(ErrorKind::Timeout));
   EXPECT_EQ(only(*group, 0).waitsFor, 1);

@@ -43,6 +43,7 @@ _RANK = {
     "error": _MAYBE_TEXT,
     "operations": [_OPERATION],
     "links?": [_LINK],
+    "blames?": [int],
     "where?": [str],
 }
 _COMMUNICATOR = {"group": str, "name": str, "size": int, "ranks": [_RANK]}

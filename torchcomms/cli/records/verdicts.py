@@ -259,10 +259,24 @@ def _different_tags(
 
 def _failed(communicator: Communicator) -> Iterable[dict[str, Any]]:
     failed = {r: rank for r, rank in communicator.ranks.items() if rank["error"] is not None}
-    if failed:
-        first = failed[min(failed)]
-        text = f"it is broken ({first['error']}): {first['failure']}"
-        yield verdict("failed", failed, text, error=first["error"])
+    if not failed:
+        return
+    for r, rank in sorted(failed.items()):
+        blamed = [communicator.ranks.get(other) for other in rank.get("blames", [])]
+        if rank["error"] != "PeerLost" or not blamed:
+            continue
+        if any(other is not None and other["state"] == "alive" for other in blamed):
+            continue  # what connects them is broken
+        if "has left communicator" in rank["failure"]:
+            yield verdict("left", rank["blames"], rank["failure"], waiting=_waiting(communicator))
+        else:
+            text = f"{named(rank['blames'])} died, or cannot be reached, as rank {r} says: "
+            text += rank["failure"]
+            yield verdict("dead_process", rank["blames"], text, waiting=_waiting(communicator))
+        return
+    first = failed[min(failed)]
+    text = f"it is broken ({first['error']}): {first['failure']}"
+    yield verdict("failed", first.get("blames") or failed, text, error=first["error"])
 
 
 def state_of(communicator: Communicator, verdicts: Sequence[dict[str, Any]]) -> str:
