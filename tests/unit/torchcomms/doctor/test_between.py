@@ -132,7 +132,12 @@ def test_an_odd_pair_is_marked(odd: dict[str, float]) -> None:
     assert found.result == SLOW
     assert "2 (host2) and 3 (host3)" in found.details[0]
     report = Report("1", places=[Place(r, f"host{r}") for r in range(4)], pairs=pairs)
-    assert "! is odd" in text_of(report)
+    text = text_of(report)
+    assert "! is odd" in text
+    latencies, _, bandwidths = text.partition("bandwidth between ranks")
+    assert ("500!" in latencies) is ("latency_us" in odd)
+    assert ("1!" in bandwidths) is ("bandwidth_gbs" in odd)
+    assert text.count("!") == 3, "in its table, in both places, and what it means"
 
 
 def test_a_pair_that_cannot_talk_is_named() -> None:
