@@ -163,6 +163,34 @@ def test_a_rank_that_is_stopped_has_not_answered(
     job.results()
 
 
+def finalizes_one(rank: Rank, both: bool) -> None:
+    comm = rank.comm("ctran")
+    part = comm.split([0, 1], "part")
+    assert part is not None
+    all_reduce(part)
+    for one in (part, comm) if both else (part,):
+        one.finalize()
+    rank.say("ready")
+    rank.listen()
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_what_is_finalized_is_not_asked(
+    fresh_ranks: MakeRanks, capsys: pytest.CaptureFixture[str], both: bool
+) -> None:
+    job = fresh_ranks(2).start(finalizes_one, both)
+    assert [job.hear(rank) for rank in range(2)] == ["ready", "ready"]
+    pid = str(job.ranks.processes[0].pid)
+    assert main(["env", "set", "TORCHCOMM_LOG", "warn", "--job", pid]) == (2 if both else 0)
+    told = capsys.readouterr()
+    assert len(told.out.splitlines()) == (0 if both else 2)
+    assert "part" not in told.out
+    assert ("until they are finalized" in told.err) is both
+    for rank in range(2):
+        job.say(rank)
+    job.results()
+
+
 def has_another(rank: Rank) -> None:
     comms = [rank.comm("ctran"), rank.comm("gloo")]
     for comm in comms:

@@ -42,7 +42,6 @@ example:
       the job of that process; keeps what it has recorded
   torchcomms analyze host0.json host1.json --json
       what was kept on two hosts, together, for programs
-
   torchcomms analyze --schema
       what --json prints, as a JSON Schema
 

@@ -136,13 +136,15 @@ def writable_memories(pid: int | None = None) -> tuple[list[tuple[str, str]], li
     found, others = [], []
     for memory in _of_job(pid).values():
         assert memory.content is not None
-        for rank in memory.content["ranks"][:1]:
+        for rank in [rank for rank in memory.content["ranks"] if not rank["left"]][:1]:
             if rank["takes_settings"]:
                 found.append((rank["name"], memory.path))
             else:
                 others.append(rank["name"])
     if not found:
-        raise NotFoundError("no communicator of that job is ctran's, which alone takes settings")
+        raise NotFoundError(
+            "no communicator of that job takes settings: ctran's do, until they are finalized"
+        )
     return sorted(found), sorted(set(others))
 
 
