@@ -56,9 +56,11 @@ def name_pairs(pairs: list[Pair], members: dict[int, Member]) -> Outcome:
 
 
 def clocks(pairs: list[Pair], members: dict[int, Member]) -> Outcome:
+    if all(one.same_host for one in pairs):
+        return good("one host")
     between = [one for one in pairs if not one.same_host and one.clock_offset_us is not None]
     if not between:
-        return good("one host")
+        return good("not known: no two hosts can talk")
     origin = between[0].a
     # One line for each host, against the host of the first rank.
     lines: dict[str, str] = {}

@@ -157,6 +157,11 @@ def test_clocks(offset: float, result: str) -> None:
     assert found.details == (f"host1 is {offset:+.1f} µs (± 40.0) of host0",)
 
 
+def test_clocks_of_hosts_that_cannot_talk_are_not_known() -> None:
+    assert launched.clocks([Pair(0, 1, GOOD, same_host=True)], MEMBERS).reason == "one host"
+    assert "not known" in launched.clocks([Pair(0, 1, BROKEN, error="no")], MEMBERS).reason
+
+
 def test_findings_that_are_alike_are_shown_once() -> None:
     def found(result: str) -> list[Finding]:
         return [Finding("cores", "cores", "", result, f"it is {result}", "", [])]
