@@ -77,8 +77,8 @@ def _commands(parser: argparse.ArgumentParser, path: tuple[str, ...] = ()) -> It
                 _Option(names, _plain(action.help), takes, action.type is Path, choices)
             )
         else:
-            named = getattr(action, "completes", ())
-            command.words |= dict.fromkeys((*choices, *named), "")
+            named = getattr(action, "completes", tuple)  # a function
+            command.words |= dict.fromkeys((*choices, *named()), "")
     yield command
     for name, one in below.items():
         yield from _commands(one, (*path, name))
@@ -208,9 +208,10 @@ def _fish(commands: list[_Command]) -> str:
                 for name in option.names
             )
             value = ""
-            if option.choices:
-                value = f" -x -a {_quoted(' '.join(option.choices))}"
-            elif option.takes_value:
+            if option.choices:  # a line of their own, as the description is the option's; the last
+                values = f" -x -a {_quoted(' '.join(option.choices))}"
+                lines.append(f"complete -c torchcomms {when}{names}{values}")
+            if option.takes_value:
                 value = " -r -F" if option.is_file else " -x"
             told = f" -d {_quoted(option.help)}" if option.help else ""
             lines.append(f"complete -c torchcomms {when}{names}{value}{told}")

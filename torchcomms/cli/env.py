@@ -56,7 +56,10 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         epilog=_SET_END,
         formatter_class=raw,
     )
-    change.add_argument("name", metavar="NAME", help="as `torchcomms env` lists it, of those live")
+    name = change.add_argument(
+        "name", metavar="NAME", help="as `torchcomms env` lists it, of those live"
+    )
+    name.completes = _live  # type: ignore[attr-defined]
     change.add_argument("value", metavar="VALUE", help="what it is set to")
     change.add_argument("--json", action="store_true", help="print data, for programs")
     change.add_argument(
@@ -71,6 +74,10 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         default=5.0,
         help="how long to wait for the ranks (default: 5)",
     )
+
+
+def _live() -> list[str]:
+    return [row.name for row in _variables.variables() if row.is_live]
 
 
 def run(parsed: argparse.Namespace) -> int:

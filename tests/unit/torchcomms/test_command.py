@@ -197,6 +197,8 @@ def test_bash_completes_commands_options_and_values(script: Path) -> None:
     assert _completed(script, "bench", "--device", "") == ["cpu", "cuda"]
     assert _completed(script, "bench", "all_re") == ["all_reduce"]
     assert _completed(script, "env", "set", "--jo") == ["--job"]
+    assert _completed(script, "env", "set", "CTRAN_TRA") == ["CTRAN_TRACE"]
+    assert _completed(script, "env", "set", "CTRAN_SPIN") == [], "it is not live"
     assert _completed(script, "plan", "draw", "x", "--mach") == ["--machine"]
     assert _completed(script, "analyze", "--save", "host") == ["host0.json"]
     assert _completed(script, "analyze", "--after", "") == [], "a number is one's own"
@@ -219,6 +221,8 @@ def test_other_shells_take_theirs(shell: str, tmp_path: Path) -> None:
         ("torchcomms bench --device cu", "cuda"),
         ("torchcomms plan si", "simulate"),
         ("torchcomms plan draw --mach", "--machine"),
+        ("torchcomms trace --for", "--format"),
+        ("torchcomms trace --format per", "perfetto"),
     ):
         done = subprocess.run(
             [program, "-c", f"source {script}; complete -C '{typed}'"],
@@ -228,3 +232,4 @@ def test_other_shells_take_theirs(shell: str, tmp_path: Path) -> None:
             env=clean,
         )
         assert [line.split("\t")[0] for line in done.stdout.splitlines()] == [found], typed
+        assert ("\t" in done.stdout) is (found not in ("cuda", "perfetto")), "of what is described"

@@ -73,7 +73,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         metavar="OPERATION",
         help=f"of {', '.join(_NAMES)}, or all (default)",
     )
-    operations.completes = _NAMES  # type: ignore[attr-defined]
+    operations.completes = lambda: _NAMES  # type: ignore[attr-defined]
     ranks = parser.add_argument_group("who")
     ranks.add_argument(
         "--ranks", type=_arguments.count(), metavar="N", help="of this host (default: 2)"
