@@ -139,6 +139,11 @@ def by_store(store: Any, rank: object, size: object, timeout: float) -> Place:
     if rank is None or size is None:
         raise TypeError("CommGroup(store=...) needs rank= and size=, too")
     rank, size = _checked(rank, size)
+    if not all(hasattr(store, method) for method in ("set", "get", "add")):
+        raise TypeError(
+            "store must be one of torch's, or have set, get and add, not "
+            f"{store!r}{_instead(store)}"
+        )
 
     def exchange(word: str) -> list[str]:
         # The how-many-th group of this store: each rank counts for itself.

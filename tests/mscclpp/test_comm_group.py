@@ -278,6 +278,9 @@ def test_ranks_that_make_no_sense_are_named() -> None:
         mscclpp.CommGroup(rank=0, size=2)
     with pytest.raises(TypeError, match="mpi_comm must be a communicator of mpi4py"):
         mscclpp.CommGroup(mpi_comm=object())
+    for nothing in (5, "host:1", b""):
+        with pytest.raises(TypeError, match="store must be one of torch's, or have set, get and"):
+            mscclpp.CommGroup(store=nothing, rank=0, size=1)
     with pytest.raises(TypeError, match="torch_group must be a group of torch"):
         mscclpp.CommGroup(torch_group=object())
     with pytest.raises(ValueError, match="no member of torch_group"):
