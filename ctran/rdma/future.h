@@ -9,8 +9,10 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "ctran/base/error.h"
+#include "ctran/os/process.h"
 
 namespace ctran {
 
@@ -33,6 +35,8 @@ class RdmaDriver {
 };
 
 /// The end of a transfer, which any number of threads may wait for. Copies are of one transfer.
+/// Two kinds of callers would wait for ever for one that has not ended, and are refused: a function
+/// of onReady(), since the end may be for its own thread to tell, and a forked child.
 class RdmaFuture {
  public:
   RdmaFuture() : state_(std::make_shared<State>()) {}
@@ -41,27 +45,28 @@ class RdmaFuture {
     state_->driver = std::move(driver);
   }
 
-  bool isReady() const {
-    const std::lock_guard lock(state_->mutex);
-    return state_->ready;
-  }
-  /// Whether it has ended within `timeout`.
+  bool isReady() const { return state_->isEnded.load(std::memory_order_acquire); }
+  /// Whether it has ended within `timeout`; false at once where waiting is refused.
   bool waitFor(std::chrono::nanoseconds timeout) const {
+    if (isReady()) return true;
+    if (whyRefused()) return false;
     const bool sleeps = driveFor(timeout);
     bool ready;
     {
       std::unique_lock lock(state_->mutex);
-      ready = state_->changed.wait_for(lock, timeout, [this] { return state_->ready; });
+      ready = state_->changed.wait_for(lock, timeout, [this] { return isReady(); });
     }
     if (sleeps) endSleeping();
     return ready;
   }
-  /// Waits for the end.
+  /// Waits for the end; where waiting is refused, that error.
   RdmaOutcome outcome() const {
+    if (isReady()) return state_->outcome;
+    if (RdmaOutcome refused = whyRefused()) return refused;
     const bool sleeps = driveFor(kDriving);
     {
       std::unique_lock lock(state_->mutex);
-      state_->changed.wait(lock, [this] { return state_->ready; });
+      state_->changed.wait(lock, [this] { return isReady(); });
     }
     if (sleeps) endSleeping();
     return state_->outcome;
@@ -71,13 +76,15 @@ class RdmaFuture {
     if (const RdmaOutcome failed = outcome()) throw Error(*failed);
   }
   /// Calls `function` at the end, on the thread that sees it, or here if there has been an end. At
-  /// most one function. It must not wait for a transfer.
+  /// most one function.
   void onReady(std::function<void(const RdmaOutcome&)> function) const {
+    if (isReady()) return function(state_->outcome);
+    if (!isOurs()) return function(ofParent());
     const std::shared_ptr<RdmaDriver> driver = state_->driver.lock();
     if (driver) driver->beginSleeping();  // finish() ends it
     {
       const std::lock_guard lock(state_->mutex);
-      if (!state_->ready) {
+      if (!isReady()) {
         state_->function = std::move(function);
         return;
       }
@@ -92,13 +99,16 @@ class RdmaFuture {
     {
       const std::lock_guard lock(state_->mutex);
       state_->outcome = std::move(outcome);
-      state_->ready = true;
       state_->isEnded.store(true, std::memory_order_release);
       function.swap(state_->function);
       state_->changed.notify_all();
     }
     if (!function) return;
     endSleeping();
+    struct Callback {
+      const bool outer = std::exchange(isInCallback_, true);
+      ~Callback() { isInCallback_ = outer; }
+    } const callback;
     function(state_->outcome);
   }
 
@@ -108,20 +118,32 @@ class RdmaFuture {
   /// Polls between two looks at the clock, and two times at which the processor is given away.
   static constexpr unsigned kPollsPerLook = 16, kPollsPerYield = 64;
 
+  /// Nothing of the parent's may be locked in a forked child: who has locked it may not be there.
+  bool isOurs() const { return state_->process == processToken(); }
+  static Error ofParent() {
+    return {ErrorKind::InvalidArgument,
+            "this RDMA transfer is of the process that forked, and had not ended then"};
+  }
+  RdmaOutcome whyRefused() const {
+    if (!isOurs()) return ofParent();
+    if (!isInCallback_) return std::nullopt;
+    return Error(ErrorKind::InvalidArgument,
+                 "a callback of an RDMA transfer cannot wait for one that has not ended", {}, {},
+                 "wait in another thread, or go on in a callback of that transfer");
+  }
+
   /// Until the end, if that comes within `timeout` and a moment. Whether the caller sleeps now.
   bool driveFor(std::chrono::nanoseconds timeout) const {
-    const auto hasEnded = [this] { return state_->isEnded.load(std::memory_order_acquire); };
-    if (hasEnded()) return false;
     const std::shared_ptr<RdmaDriver> driver = state_->driver.lock();
     if (!driver) return false;
     const auto end = std::chrono::steady_clock::now() + std::min(timeout, kDriving);
     driver->beginDriving();
-    for (unsigned polls = 1; !hasEnded(); ++polls) {
+    for (unsigned polls = 1; !isReady(); ++polls) {
       driver->drive();
       if (polls % kPollsPerYield == 0) std::this_thread::yield();
       if (polls % kPollsPerLook == 0 && std::chrono::steady_clock::now() >= end) break;
     }
-    const bool sleeps = !hasEnded();
+    const bool sleeps = !isReady();
     driver->endDriving(sleeps);
     return sleeps;
   }
@@ -129,13 +151,15 @@ class RdmaFuture {
     if (const std::shared_ptr<RdmaDriver> driver = state_->driver.lock()) driver->endSleeping();
   }
 
+  static inline thread_local bool isInCallback_ = false;
+
   struct State {
     std::mutex mutex;
     std::condition_variable changed;
-    bool ready = false;
-    std::atomic<bool> isEnded{false};  // as `ready`, for who drives
+    std::atomic<bool> isEnded{false};  // set under the mutex
+    const uint64_t process = processToken();
     std::weak_ptr<RdmaDriver> driver;
-    RdmaOutcome outcome;  // set once, before `ready`
+    RdmaOutcome outcome;  // set once, before `isEnded`
     std::function<void(const RdmaOutcome&)> function;
   };
   std::shared_ptr<State> state_;

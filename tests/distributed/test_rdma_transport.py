@@ -302,6 +302,67 @@ def test_a_process_ends_with_transfers_under_way() -> None:
     assert (process.returncode, err) == (0, "")
 
 
+def test_a_callback_that_would_wait_for_ever_is_told() -> None:
+    body = (
+        LOOPBACK
+        + """
+told = []
+def called(done):
+    told.append(done.result())
+    told.append(never.done())
+    for wait in (never.result, never.exception, lambda: never.result(600)):
+        try:
+            wait()
+        except torchcomms.CommError as error:
+            told.append("callback" in str(error))
+never = a.wait_for_write()
+written = a.write(memory.to_view(), memory.to_remote_buffer(), True)
+import threading
+ended = threading.Event()
+b.wait_for_write().add_done_callback(lambda done: (called(done), ended.set()))
+assert ended.wait(30)
+print(told, written.result(30))
+"""
+    )
+    with program(body, str(standins.verbs())) as process:
+        out, err = process.communicate(timeout=60)
+    assert out == "[None, False, True, True, True] None\n", err
+
+
+def test_a_forked_child_is_told_that_it_would_wait_for_ever() -> None:
+    body = (
+        LOOPBACK
+        + """
+import os, signal
+never = a.wait_for_write()
+a.write(memory.to_view(), memory.to_remote_buffer(), True).result(30)
+done = b.wait_for_write()
+done.result(30)
+while not done.is_told:
+    pass
+for lock in (False, True):  # as a thread of the parent's may have it
+    if lock:
+        never._condition.acquire()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        assert done.result() is None
+        told = 0
+        for wait in (never.result, never.exception):
+            try:
+                wait()
+            except torchcomms.CommError as error:
+                told += "forked" in str(error)
+        os._exit(2 - told)
+    assert os.waitpid(child, 0)[1] == 0
+print("parent")
+"""
+    )
+    with program(body, str(standins.verbs())) as process:
+        out, err = process.communicate(timeout=120)
+    assert out == "parent\n", err
+
+
 def test_a_forked_child_is_refused_and_can_make_its_own() -> None:
     body = (
         LOOPBACK

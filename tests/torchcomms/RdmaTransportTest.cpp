@@ -144,6 +144,21 @@ TEST(RdmaTransport, FuturesCallBack) {
   EXPECT_EQ(told, commAborted);
 }
 
+TEST(RdmaTransport, ACallbackThatWaitsIsTold) {
+  std::vector<commResult_t> told;
+  RdmaTransport a(kHost), b(kHost);
+  ASSERT_EQ(a.connect(b.bind()), commSuccess);
+  ASSERT_EQ(b.connect(a.bind()), commSuccess);
+  const RdmaFuture never = a.waitForWrite();
+  {
+    RdmaTransport gone(kHost), other(kHost);
+    ASSERT_EQ(gone.connect(other.bind()), commSuccess);
+    const RdmaFuture waits = gone.waitForWrite();
+    waits.onReady([&, waits](commResult_t) { told = {waits.get(), never.get()}; });
+  }
+  EXPECT_EQ(told, (std::vector{commAborted, commInvalidArgument}));
+}
+
 TEST(RdmaTransport, OwnedMemoryIsRegisteredOnce) {
   const auto owner = std::make_shared<std::vector<char>>(10'000);
   RdmaMemory first(owner->data(), owner->size(), kHost, true, owner);

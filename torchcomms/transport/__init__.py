@@ -9,7 +9,9 @@
     transport.wait_for_write().result()
 
 Both ends bind, tell each other their URLs in a way of their own, and connect. Futures are those of
-`concurrent.futures`; an error is a `torchcomms.CommError`.
+`concurrent.futures`; an error is a `torchcomms.CommError`. A callback of one runs on a thread of
+theirs: result() and exception() raise there for a transfer that has not ended, as they do in a
+forked child for one of its parent's.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from torchcomms._comms import (
     RdmaMutableMemoryView,
     RdmaRemoteBuffer,
 )
+from torchcomms._errors import CommError
 
 __all__ = [
     "RdmaEventLoop",
@@ -48,6 +51,37 @@ __all__ = [
 ]
 
 
+class _Transfer(Future[None]):
+    """The end of a transfer. It raises for who would wait for ever."""
+
+    def __init__(self, ends: _Ends) -> None:
+        super().__init__()
+        self.is_told = False  # it has ended, and its callbacks have returned
+        self._teller = ends
+
+    def result(self, timeout: float | None = None) -> None:
+        self._require_waitable()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        self._require_waitable()
+        return super().exception(timeout)
+
+    def _require_waitable(self) -> None:
+        # In a forked child it is not asked whether it is done: a thread of the parent's may have
+        # locked it.
+        if self._teller is not _ends:
+            if not self.is_told:
+                raise CommError(
+                    "this RDMA transfer is of the process that forked, and had not ended then"
+                )
+        elif threading.current_thread() is self._teller.thread and not self.done():
+            raise CommError(
+                "a callback of an RDMA transfer cannot wait for one that has not ended"
+                "\n  hint: wait in another thread, or go on in a callback of that transfer"
+            )
+
+
 class _Ends:
     """Sets the futures of transfers that have ended, on a thread: the engine's own never waits for
     the interpreter."""
@@ -55,12 +89,13 @@ class _Ends:
     def __init__(self) -> None:
         self.completions = _comms._RdmaCompletions()
         self._numbers = itertools.count()
-        self._pending: dict[int, Future[None]] = {}
-        threading.Thread(target=self._deliver, name="torchcomms-rdma", daemon=True).start()
+        self._pending: dict[int, _Transfer] = {}
+        self.thread = threading.Thread(target=self._deliver, name="torchcomms-rdma", daemon=True)
+        self.thread.start()
 
     def future_of(self, begin: Callable[[int], None]) -> Future[None]:
         """Of what `begin` begins under a number."""
-        future: Future[None] = Future()
+        future = _Transfer(self)
         future.set_running_or_notify_cancel()  # a transfer cannot be taken back
         number = next(self._numbers)
         self._pending[number] = future
@@ -80,6 +115,7 @@ class _Ends:
                     future.set_result(None)
                 else:
                     future.set_exception(error)
+                future.is_told = True
 
 
 _ends: _Ends | None = None

@@ -1,5 +1,9 @@
 // RDMA transports between two ends of one process: what holds on every device.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <future>
 #include <thread>
 
 #include "tests/unit/rdma/ends.h"
@@ -211,6 +215,52 @@ TEST_F(RdmaTransportTest, ACallbackIsCalledOnceEvenIfItEndsTheTransport) {
   const auto deadline = std::chrono::steady_clock::now() + seconds(30);
   while (calls == 0 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
   EXPECT_EQ(calls, 1);
+}
+
+TEST_F(RdmaTransportTest, ACallbackIsNotLetToWaitForWhatHasNotEnded) {
+  RdmaPair pair;
+  const RdmaFuture never = pair.b.transport->waitForWrite();
+  const RdmaFuture future = pair.a.transport->write(pair.a.span(0, 100), pair.b.remote(), false);
+  std::promise<void> called;
+  future.onReady([&](const RdmaOutcome&) {
+    EXPECT_FALSE(future.outcome());
+    EXPECT_TRUE(future.waitFor(seconds(0)));
+    EXPECT_FALSE(never.waitFor(seconds(600)));
+    const RdmaOutcome refused = never.outcome();
+    EXPECT_TRUE(refused && refused->kind() == ErrorKind::InvalidArgument);
+    called.set_value();
+  });
+  const auto deadline = std::chrono::steady_clock::now() + seconds(30);
+  const auto isCalled = [&, told = called.get_future()] {
+    return told.wait_for(milliseconds(1)) == std::future_status::ready;
+  };
+  bool was = false;
+  while (!(was = isCalled()) && std::chrono::steady_clock::now() < deadline) {
+    RdmaLoop::shared()->wake();
+  }
+  ASSERT_TRUE(was);
+  EXPECT_FALSE(never.waitFor(milliseconds(1))) << "who is in no callback waits";
+}
+
+TEST_F(RdmaTransportTest, AForkedChildIsNotLetToWaitForItsParents) {
+  RdmaPair pair;
+  const RdmaFuture done = pair.a.transport->write(pair.a.span(0, 100), pair.b.remote(), false);
+  expectDone(done);
+  const RdmaFuture never = pair.b.transport->waitForWrite();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(30);
+    bool told = false;
+    never.onReady([&](const RdmaOutcome& refused) { told = refused.has_value(); });
+    const RdmaOutcome refused = never.outcome();
+    const bool good = !done.outcome() && told && refused &&
+                      std::string(refused->what()).find("forked") != std::string::npos &&
+                      !never.waitFor(seconds(600));
+    ::_exit(good ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 TEST_F(RdmaTransportTest, ALoopOfItsOwnServesSeveral) {

@@ -39,7 +39,9 @@ class RdmaFuture;
 template <typename Future>
 struct RdmaFutureAs;
 
-/// The end of a transfer. Any thread may wait for it; copies are of one transfer.
+/// The end of a transfer. Any thread may wait for it; copies are of one transfer. A function of
+/// onReady() cannot wait for a transfer that has not ended, and a forked child not for one of its
+/// parent's: get() returns commInvalidArgument there, and wait() false, at once.
 class RdmaFuture {
  public:
   RdmaFuture() = default;
@@ -52,7 +54,7 @@ class RdmaFuture {
   /// Waits for the end: why it failed, for people. Empty after a success.
   std::string error() const;
   /// Calls `function` at the end, on the transport's thread, or here if it has ended. At most one
-  /// function. It must not wait for a transfer.
+  /// function.
   void onReady(std::function<void(commResult_t)> function) const;
 
   template <typename Future>
