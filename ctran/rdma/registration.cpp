@@ -26,6 +26,19 @@ Held& held() {
   return held;
 }
 
+bool isWithin(const void* part, size_t bytes, const void* whole, size_t all) {
+  return numberOf(part) >= numberOf(whole) &&
+         isInside(numberOf(part) - numberOf(whole), bytes, all);
+}
+
+void requireWithin(const void* part, size_t bytes, const void* whole, size_t all) {
+  if (isWithin(part, bytes, whole, all)) return;
+  throw Error(ErrorKind::InvalidArgument,
+              std::to_string(bytes) + " bytes at 0x" + hex(numberOf(part)) +
+                  " do not lie in the RDMA memory of " + std::to_string(all) + " bytes at 0x" +
+                  hex(numberOf(whole)));
+}
+
 }  // namespace
 
 std::string RdmaKey::text() const {
@@ -116,8 +129,7 @@ std::shared_ptr<RdmaRegistration> RdmaRegistration::findOrMake(void* address, si
 }
 
 bool RdmaRegistration::contains(const void* address, size_t bytes) const {
-  return numberOf(address) >= numberOf(address_) &&
-         isInside(numberOf(address) - numberOf(address_), bytes, bytes_);
+  return isWithin(address, bytes, address_, bytes_);
 }
 
 void RdmaRegistration::use() {
@@ -136,14 +148,39 @@ void RdmaRegistration::waitUntilUnused() {
   unused_.wait(lock, [this] { return users_ == 0; });
 }
 
-RdmaSpan spanOf(const std::shared_ptr<RdmaRegistration>& registration, void* data, size_t bytes) {
-  if (!registration->contains(data, bytes)) {
-    throw Error(ErrorKind::InvalidArgument,
-                std::to_string(bytes) + " bytes at 0x" + hex(numberOf(data)) +
-                    " do not lie in the RDMA memory of " + std::to_string(registration->bytes()) +
-                    " bytes at 0x" + hex(numberOf(registration->address())));
+RdmaExtent::RdmaExtent(void* address, size_t bytes, int gpu, RdmaOwner owner, bool reuses)
+    : address_(address),
+      bytes_(bytes),
+      owner_(std::move(owner)),
+      registration_(reuses ? RdmaRegistration::findOrMake(address, bytes, gpu, owner_, reused_)
+                           : RdmaRegistration::of(address, bytes, gpu, owner_)) {}
+
+bool RdmaExtent::contains(const void* address, size_t bytes) const {
+  return isWithin(address, bytes, address_, bytes_);
+}
+
+const RdmaKey& RdmaExtent::key() {
+  const bool isWhole = registration_->address() == address_ && registration_->bytes() == bytes_;
+  if (isWhole) return registration_->key();
+  const std::lock_guard lock(mutex_);
+  if (!exposed_) {
+    if (!owner_.isKeeping()) {
+      throw Error(ErrorKind::InvalidArgument,
+                  "this RDMA memory is not what was registered any more");
+    }
+    exposed_ = RdmaRegistration::of(address_, bytes_, registration_->gpu(), owner_);
   }
+  return exposed_->key();
+}
+
+RdmaSpan spanOf(const std::shared_ptr<RdmaRegistration>& registration, void* data, size_t bytes) {
+  requireWithin(data, bytes, registration->address(), registration->bytes());
   return {registration, data, bytes};
+}
+
+RdmaSpan spanOf(const RdmaExtent& extent, void* data, size_t bytes) {
+  requireWithin(data, bytes, extent.address(), extent.bytes());
+  return {extent.registration(), data, bytes};
 }
 
 }  // namespace ctran

@@ -82,6 +82,31 @@ class RdmaRegistration {
   int users_ = 0;
 };
 
+/// Memory of a user's. What lies in a registration that is there need not be registered again for
+/// transfers of this process; the key that peers get is for this memory alone.
+class RdmaExtent {
+ public:
+  /// `reuses`: a registration that covers it will do; see RdmaRegistration::findOrMake().
+  RdmaExtent(void* address, size_t bytes, int gpu, RdmaOwner owner, bool reuses);
+
+  void* address() const { return address_; }
+  size_t bytes() const { return bytes_; }
+  bool isReused() const { return reused_; }
+  bool contains(const void* address, size_t bytes) const;
+  const std::shared_ptr<RdmaRegistration>& registration() const { return registration_; }
+  /// Registers it by itself, once, if the registration that it reuses is of more. Throws Error.
+  const RdmaKey& key();
+
+ private:
+  void* const address_;
+  const size_t bytes_;
+  const RdmaOwner owner_;
+  bool reused_ = false;
+  std::shared_ptr<RdmaRegistration> registration_;
+  std::mutex mutex_;
+  std::shared_ptr<RdmaRegistration> exposed_;  // of a part whose key has been asked for
+};
+
 /// A part of registered memory.
 struct RdmaSpan {
   std::shared_ptr<RdmaRegistration> registration;
@@ -91,5 +116,6 @@ struct RdmaSpan {
 
 /// Throws Error(InvalidArgument) if it does not lie inside.
 RdmaSpan spanOf(const std::shared_ptr<RdmaRegistration>& registration, void* data, size_t bytes);
+RdmaSpan spanOf(const RdmaExtent& extent, void* data, size_t bytes);
 
 }  // namespace ctran

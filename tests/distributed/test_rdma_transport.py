@@ -233,7 +233,9 @@ def keeps_memory(rank: Rank) -> None:
     part = RdmaMemory(tensor[10:])
     assert part.reused_registration
     assert part.local_key == memory.localKey()
-    assert part.remote_key == memory.remoteKey()
+    assert part.remote_key != memory.remoteKey()
+    assert part.remote_key == part.to_remote_buffer().access_key
+    assert RdmaMemory(tensor).remote_key == memory.remoteKey()
     assert part.contains(tensor.data_ptr() + 80, 8)
     assert not part.contains(tensor.data_ptr(), 8)
     assert part.create_view(tensor.data_ptr() + 80, 8).ptr == part.to_view(0, 8).ptr

@@ -166,6 +166,12 @@ TEST(RdmaTransport, OwnedMemoryIsRegisteredOnce) {
   EXPECT_FALSE(first.reusedRegistration());
   EXPECT_TRUE(second.reusedRegistration());
   EXPECT_EQ(second.localKey(), first.localKey());
+  EXPECT_EQ(second.data(), owner->data() + 10);
+  EXPECT_EQ(second.createView().size(), 100u);
+  EXPECT_FALSE(second.contains(owner->data(), 1));
+  EXPECT_THROW(second.createView(owner->data(), 1), std::exception);
+  EXPECT_EQ(second.toRemoteBuffer().len, 100u);
+  EXPECT_NE(second.remoteKey(), first.remoteKey());
   RdmaMemory third(owner->data(), owner->size());
   EXPECT_FALSE(third.reusedRegistration());
 }

@@ -298,6 +298,45 @@ TEST_F(RdmaTransportTest, MemoryThatIsOwnedIsRegisteredOnce) {
   EXPECT_FALSE(found);
 }
 
+TEST_F(RdmaTransportTest, TheKeyOfAPartIsForThatAlone) {
+  RdmaPair pair(8192);
+  auto owner = std::make_shared<std::vector<uint8_t>>(10'000);
+  RdmaExtent whole(owner->data(), 10'000, -1, {owner}, true);
+  RdmaExtent part(owner->data() + 100, 50, -1, {owner}, true);
+  EXPECT_TRUE(part.isReused());
+  EXPECT_EQ(part.registration(), whole.registration());
+  EXPECT_TRUE(part.contains(owner->data() + 149, 1));
+  EXPECT_FALSE(part.contains(owner->data() + 150, 1));
+  expectRefused([&] { spanOf(part, owner->data(), 50); }, "do not lie in");
+  const RdmaKey key = part.key();
+  EXPECT_EQ(key.address, whole.key().address + 100);
+  EXPECT_EQ(key.bytes, 50u);
+  EXPECT_EQ(part.key().text(), key.text()) << "it is registered once";
+  RdmaRemote remote{key.address, 0, key.text()};
+  pair.a.memory[0] = 7;
+  expectDone(pair.a.transport->write(pair.a.span(0, 1), remote, false));
+  EXPECT_EQ((*owner)[100], 7);
+  // Who forges the text has a key that the device refuses.
+  RdmaKey forged = key;
+  forged.address = whole.key().address;
+  forged.bytes = 10'000;
+  remote = {forged.address, 0, forged.text()};
+  expectFailed(pair.a.transport->write(pair.a.span(0, 1), remote, false), ErrorKind::System,
+               "has refused a transfer");
+  EXPECT_EQ((*owner)[0], 0);
+}
+
+TEST_F(RdmaTransportTest, APartThatItsOwnerHasGivenUpHasNoKey) {
+  auto owner = std::make_shared<std::vector<uint8_t>>(10'000);
+  bool keeps = true;
+  const RdmaOwner fickle{owner, [&] { return keeps; }};
+  RdmaExtent whole(owner->data(), 10'000, -1, fickle, true);
+  RdmaExtent part(owner->data() + 100, 50, -1, fickle, true);
+  EXPECT_TRUE(part.isReused());
+  keeps = false;
+  expectRefused([&] { part.key(); }, "not what was registered");
+}
+
 TEST_F(RdmaTransportTest, MemoryThatItsOwnerHasGivenUpIsRegisteredAnew) {
   auto owner = std::make_shared<std::vector<uint8_t>>(10'000);
   bool keeps = true, found = true;

@@ -80,24 +80,19 @@ ScopedEventBaseThread::ScopedEventBaseThread()
 
 RdmaMemory::View::View(const RdmaMemory& memory, uintptr_t data, size_t size)
     : state_(memory.state_), data_(reinterpret_cast<void*>(data)), size_(size) {
-  ctran::spanOf(state_->registration, data_, size);
+  ctran::spanOf(state_->extent, data_, size);
 }
 
 RdmaMemory::RdmaMemory(const void* buf, size_t len, int cudaDev, bool cacheReg,
                        std::shared_ptr<void> owner)
-    : state_(std::make_shared<detail::RdmaMemoryState>()) {
-  void* address = const_cast<void*>(buf);
-  state_->isOwned = owner != nullptr;
-  state_->registration =
-      cacheReg && owner
-          ? ctran::RdmaRegistration::findOrMake(address, len, cudaDev, {std::move(owner)}, reused_)
-          : ctran::RdmaRegistration::of(address, len, cudaDev, {std::move(owner)});
-}
+    : state_(std::make_shared<detail::RdmaMemoryState>(const_cast<void*>(buf), len, cudaDev,
+                                                       std::move(owner), cacheReg)),
+      reused_(state_->extent.isReused()) {}
 
 RdmaMemory::~RdmaMemory() {
   // The loop's own thread would wait for itself.
   if (state_ && !state_->isOwned && !ctran::RdmaLoop::isThisThread()) {
-    state_->registration->waitUntilUnused();
+    state_->extent.registration()->waitUntilUnused();
   }
 }
 
@@ -115,13 +110,13 @@ RdmaMemory::MutableView RdmaMemory::createMutableView(void* ptr, size_t length) 
 }
 
 bool RdmaMemory::contains(const void* ptr, size_t len) const {
-  return state_->registration->contains(ptr, len);
+  return state_->extent.contains(ptr, len);
 }
-const void* RdmaMemory::data() const { return state_->registration->address(); }
-size_t RdmaMemory::length() const { return state_->registration->bytes(); }
-int RdmaMemory::getDevice() const { return state_->registration->gpu(); }
-void* RdmaMemory::localKey() const { return state_->registration.get(); }
-std::string RdmaMemory::remoteKey() const { return state_->registration->key().text(); }
+const void* RdmaMemory::data() const { return state_->extent.address(); }
+size_t RdmaMemory::length() const { return state_->extent.bytes(); }
+int RdmaMemory::getDevice() const { return state_->extent.registration()->gpu(); }
+void* RdmaMemory::localKey() const { return state_->extent.registration().get(); }
+std::string RdmaMemory::remoteKey() const { return state_->extent.key().text(); }
 
 bool RdmaTransport::supported() { return ctran::RdmaTransport::supported(); }
 
@@ -152,7 +147,7 @@ RdmaFuture RdmaTransport::write(const RdmaMemory::View& localBuffer,
   RdmaFuture future;
   future.state_ = futureOf([&] {
     return state_->transport.write(
-        {localBuffer.state_->registration, localBuffer.data_, localBuffer.size_},
+        {localBuffer.state_->extent.registration(), localBuffer.data_, localBuffer.size_},
         remoteOf(remoteBuffer), notify);
   });
   return future;
@@ -163,7 +158,7 @@ RdmaFuture RdmaTransport::read(const RdmaMemory::MutableView& localBuffer,
   RdmaFuture future;
   future.state_ = futureOf([&] {
     return state_->transport.read(
-        {localBuffer.state_->registration, localBuffer.data_, localBuffer.size_},
+        {localBuffer.state_->extent.registration(), localBuffer.data_, localBuffer.size_},
         remoteOf(remoteBuffer));
   });
   return future;

@@ -11,8 +11,12 @@ struct RdmaFutureState {
 };
 
 struct RdmaMemoryState {
-  std::shared_ptr<ctran::RdmaRegistration> registration;
-  bool isOwned = false;  // it holds the memory
+  RdmaMemoryState(void* address, size_t bytes, int gpu, std::shared_ptr<void> owner, bool reuses)
+      : isOwned(owner != nullptr),
+        extent(address, bytes, gpu, {std::move(owner)}, reuses && isOwned) {}
+
+  const bool isOwned;  // it holds the memory
+  ctran::RdmaExtent extent;
 };
 
 struct EventBaseState {

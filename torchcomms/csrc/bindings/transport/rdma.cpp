@@ -50,18 +50,14 @@ struct BoundMemory {
     const int gpu = tensor.is_cuda() ? tensor.get_device() : -1;
     // resize_() and set_() take the memory away from a tensor.
     auto kept = std::make_shared<at::Tensor>(tensor.detach());
-    const void* data = kept->const_data_ptr();
+    void* const data = const_cast<void*>(kept->const_data_ptr());
     const auto keeps = [held = kept.get(), data] { return held->const_data_ptr() == data; };
     const HostWait released;
-    registration = ctran::RdmaRegistration::findOrMake(const_cast<void*>(data), tensor.nbytes(),
-                                                       gpu, {kept, keeps}, reused);
-    address = data;
+    extent.emplace(data, tensor.nbytes(), gpu, ctran::RdmaOwner{kept, keeps}, true);
   }
 
   at::Tensor tensor;
-  const void* address = nullptr;
-  std::shared_ptr<ctran::RdmaRegistration> registration;
-  bool reused = false;
+  std::optional<ctran::RdmaExtent> extent;
 };
 
 struct View {
@@ -72,14 +68,13 @@ struct MutableView : View {};
 
 template <typename T>
 T viewOf(const std::shared_ptr<BoundMemory>& memory, size_t offset, std::optional<size_t> length) {
-  if (!memory->registration->isKept() || memory->tensor.const_data_ptr() != memory->address) {
+  const ctran::RdmaExtent& extent = *memory->extent;
+  if (!extent.registration()->isKept() || memory->tensor.const_data_ptr() != extent.address()) {
     throw ctran::Error(ctran::ErrorKind::InvalidArgument,
                        "the tensor has other memory than when it was registered (resize_ or set_)");
   }
-  const size_t bytes = memory->tensor.nbytes();
+  const size_t bytes = extent.bytes();
   const size_t count = length.value_or(offset <= bytes ? bytes - offset : 0);
-  const auto begin = reinterpret_cast<uintptr_t>(memory->address);
-  void* data = reinterpret_cast<void*>(begin + offset);
   if (offset > bytes || count > bytes - offset) {
     throw ctran::Error(ctran::ErrorKind::InvalidArgument,
                        std::to_string(count) + " bytes at offset " + std::to_string(offset) +
@@ -87,27 +82,29 @@ T viewOf(const std::shared_ptr<BoundMemory>& memory, size_t offset, std::optiona
   }
   T view;
   view.memory = memory;
-  view.span = ctran::spanOf(memory->registration, data, count);
+  view.span = {extent.registration(), static_cast<char*>(extent.address()) + offset, count};
   return view;
 }
 
 bool contains(const BoundMemory& memory, uintptr_t address, size_t bytes) {
-  const auto begin = reinterpret_cast<uintptr_t>(memory.address);
-  const size_t all = memory.tensor.nbytes();
-  return address >= begin && address - begin <= all && bytes <= all - (address - begin);
+  return memory.extent->contains(reinterpret_cast<const void*>(address), bytes);
 }
 
 /// `offset` is one, or the address of something inside, which no offset is.
 template <typename T>
 T viewAt(const std::shared_ptr<BoundMemory>& memory, uintptr_t offset, size_t length) {
-  const auto begin = reinterpret_cast<uintptr_t>(memory->address);
+  const auto begin = reinterpret_cast<uintptr_t>(memory->extent->address());
   return viewOf<T>(memory, contains(*memory, offset, 0) ? offset - begin : offset, length);
+}
+
+std::string remoteKeyOf(BoundMemory& memory) {
+  const HostWait released;
+  return memory.extent->key().text();
 }
 
 RdmaRemoteBuffer remoteBufferOf(const std::shared_ptr<BoundMemory>& memory) {
   viewOf<View>(memory, 0, std::nullopt);
-  return {const_cast<void*>(memory->address), memory->tensor.nbytes(),
-          memory->registration->key().text()};
+  return {memory->extent->address(), memory->extent->bytes(), remoteKeyOf(*memory)};
 }
 
 class BoundTransport {
@@ -269,26 +266,22 @@ void bindMemoryAndViews(py::module_& module) {
       .def_property_readonly(
           "local_key",
           [](const BoundMemory& self) {
-            return reinterpret_cast<uintptr_t>(self.registration.get());
+            return reinterpret_cast<uintptr_t>(self.extent->registration().get());
           },
           "Tells one registration of this process from another.")
-      .def_property_readonly(
-          "remote_key", [](const BoundMemory& self) { return self.registration->key().text(); },
-          "What lets a connected peer reach it.")
+      .def_property_readonly("remote_key", &remoteKeyOf, "What lets a connected peer reach it.")
       .def("createView", &viewAt<View>, py::arg("offset"), py::arg("length"), "create_view().")
       .def("createMutableView", &viewAt<MutableView>, py::arg("offset"), py::arg("length"),
            "create_mutable_view().")
       .def(
           "localKey",
           [](const BoundMemory& self) {
-            return reinterpret_cast<uintptr_t>(self.registration.get());
+            return reinterpret_cast<uintptr_t>(self.extent->registration().get());
           },
           "local_key.")
-      .def(
-          "remoteKey", [](const BoundMemory& self) { return self.registration->key().text(); },
-          "remote_key.")
+      .def("remoteKey", &remoteKeyOf, "remote_key.")
       .def_property_readonly(
-          "reused_registration", [](const BoundMemory& self) { return self.reused; },
+          "reused_registration", [](const BoundMemory& self) { return self.extent->isReused(); },
           "Whether a registration that there was covers it.");
 }
 
