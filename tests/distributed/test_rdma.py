@@ -301,6 +301,45 @@ def registered_where_it_was(rank: Rank) -> None:
     comm.finalize()
 
 
+def registered_whose_memory_comes_again(rank: Rank) -> str:
+    comm = rank.new_comm("ctran", "again")
+    count, other = 100_000, 1 - rank.rank
+    whole, target = torch.zeros(10_000_000), torch.zeros(count)  # `whole` as malloc() always maps
+    address = whole.data_ptr()
+    for each in (whole, target):
+        comm.tensor_register(each)
+
+    def exchange(step: int) -> list[str]:
+        tensor = whole[:count].fill_(step + rank.rank)
+        received = comm.recv(target, other, True)
+        comm.send(tensor, other, False)
+        received.wait()
+        assert (target == step + other).all()
+        return paths(comm)
+
+    before = []
+    for step in range(30):  # until RDMA is there
+        before = exchange(step)
+    whole.untyped_storage().resize_(0)
+    whole.untyped_storage().resize_(whole.nbytes)
+    assert whole.data_ptr() == address
+    for step in range(30, 40):
+        assert exchange(step) == before
+    comm.tensor_deregister(whole)
+    comm.tensor_register(whole)
+    for step in range(40, 50):
+        assert exchange(step) != before
+    comm.finalize()
+    return before[0]
+
+
+def test_memory_that_comes_again_where_a_registered_one_was_is_copied(
+    fresh_ranks: Callable[[int], Ranks],
+) -> None:
+    for before in use_rdma(fresh_ranks(2)).run(registered_whose_memory_comes_again):
+        assert "without a copy" in before
+
+
 def test_a_registered_tensor_that_moves_is_copied(fresh_ranks: Callable[[int], Ranks]) -> None:
     use_rdma(fresh_ranks(2)).run(registered_where_it_was)
 

@@ -257,6 +257,15 @@ def keeps_memory(rank: Rank) -> None:
     with pytest.raises(torchcomms.CommError, match="resize_"):
         memory.to_view()
     assert not RdmaMemory(tensor).reused_registration
+    # Nor other memory that has come to the same address.
+    tensor = torch.zeros(10 * BYTES)  # as malloc() always maps
+    memory, address = RdmaMemory(tensor), tensor.data_ptr()
+    tensor.untyped_storage().resize_(0)
+    tensor.untyped_storage().resize_(tensor.nbytes)
+    assert tensor.data_ptr() == address
+    with pytest.raises(torchcomms.CommError, match="resize_"):
+        memory.to_view()
+    assert not RdmaMemory(tensor).reused_registration
     tell(rank, "end", True)
 
 

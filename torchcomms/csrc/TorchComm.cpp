@@ -581,7 +581,7 @@ void TorchComm::tensorDeregister(const at::Tensor& tensor) {
                        "tensor_deregister");
   }
   const ctran::Preparation preparation;
-  impl_->tensorDeregister(tensor);
+  impl_->tensorDeregister(*found);
   registered_.erase(found);
 }
 

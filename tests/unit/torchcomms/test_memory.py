@@ -94,6 +94,16 @@ def test_operations_and_windows_take_shared_tensors(threads: Make, on_each: OnEa
     on_each(threads(2), one)
 
 
+def test_a_tensor_that_has_moved_is_let_go_of(alone: TorchComm) -> None:
+    tensor = torch.zeros(8)
+    alone.tensor_register(tensor)
+    tensor.resize_(5000)
+    alone.tensor_deregister(tensor)
+    storage = tensor.untyped_storage()._weak_ref()
+    del tensor
+    assert torch.UntypedStorage._expired(storage)
+
+
 @pytest.mark.parametrize("backend", ["fake", "ctran"])
 def test_registration(backend: str, fake: Fake, alone: TorchComm) -> None:
     comm = fake() if backend == "fake" else alone

@@ -215,12 +215,12 @@ std::shared_ptr<TorchCommWindow> CtranBackend::new_window() {
 
 void CtranBackend::tensorRegister(const at::Tensor& tensor) {
   const HostWait wait;
-  registered_[tensor.const_data_ptr()] = place_->registerMemory(tensor);
+  registered_[tensor.unsafeGetTensorImpl()] = place_->registerMemory(tensor);
 }
 
 void CtranBackend::tensorDeregister(const at::Tensor& tensor) {
   const HostWait wait;
-  registered_.erase(tensor.const_data_ptr());
+  registered_.erase(tensor.unsafeGetTensorImpl());
 }
 
 std::shared_ptr<void> CtranBackend::prepare(OpName op, const at::Tensor& output,

@@ -98,7 +98,7 @@ class CtranBackend final : public BuiltinBackend {
   std::unique_ptr<CtranPlace> place_ = makePlaceOnCpu(*this);
   mutable std::unique_ptr<ctran::InitPoint> initPoint_;  ///< made when asked for
   std::atomic<bool> finalized_{false};
-  std::map<const void*, std::shared_ptr<void>> registered_;  ///< by the tensor's memory
+  std::map<const at::TensorImpl*, std::shared_ptr<void>> registered_;
 };
 
 }  // namespace torch::comms

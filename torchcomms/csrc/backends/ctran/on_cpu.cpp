@@ -7,6 +7,7 @@
 #include "torchcomms/csrc/backends/ctran/work.hpp"
 #include "torchcomms/csrc/combined_work.hpp"
 #include "torchcomms/csrc/data_type.hpp"
+#include "torchcomms/csrc/memory_life.hpp"
 
 namespace torch::comms {
 
@@ -115,9 +116,9 @@ std::shared_ptr<void> OnCpu::registerMemory(const at::Tensor& tensor) {
   // resize_() and set_() take the memory away from a tensor.
   const auto kept = std::make_shared<at::Tensor>(tensor.detach());
   auto* const data = static_cast<std::byte*>(const_cast<void*>(tensor.const_data_ptr()));
-  const auto isCurrent = [weak = std::weak_ptr(kept), data] {
+  const auto isCurrent = [weak = std::weak_ptr(kept), data, life = lifeOfMemory(tensor)] {
     const auto held = weak.lock();
-    return held && held->const_data_ptr() == data;
+    return held && held->const_data_ptr() == data && !life.expired();
   };
   auto direct = backend_.engine().useDirectly({data, tensor.nbytes()}, isCurrent);
   return std::make_shared<std::pair<std::shared_ptr<void>, std::shared_ptr<void>>>(

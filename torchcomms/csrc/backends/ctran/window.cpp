@@ -8,6 +8,7 @@
 
 #include "ctran/memory/shared_allocation.h"
 #include "torchcomms/csrc/backends/ctran/work.hpp"
+#include "torchcomms/csrc/memory_life.hpp"
 
 namespace torch::comms {
 
@@ -58,10 +59,8 @@ CtranWindow::~CtranWindow() {
 void CtranWindow::moveToShared(const at::Tensor& tensor) {
   // Memory that torch allocated, and that nobody else points to: not that of a NumPy array.
   c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
-  c10::Allocator* const usual = c10::GetCPUAllocator();
-  const bool isOrdinary = storage->allocator() == usual && storage->resizable() &&
-                          usual->raw_deleter() != nullptr &&
-                          storage->data_ptr().get_deleter() == usual->raw_deleter();
+  const bool isOrdinary = storage->allocator() == c10::GetCPUAllocator() && storage->resizable() &&
+                          isOfCpuAllocator(*storage);
   if (comm_->size() == 1 || !isOrdinary || storage->nbytes() == 0) return;
   at::DataPtr shared = TorchCommFactory::get().get_allocator("ctran")->allocate(storage->nbytes());
   std::memcpy(shared.get(), storage->data(), storage->nbytes());

@@ -208,12 +208,12 @@ std::shared_ptr<NcclBackend> NcclBackend::part(const std::vector<int>& ranks,
 void NcclBackend::tensorRegister(const at::Tensor& tensor) {
   library_->require(library_->commRegister, "tensor_register", 21900);
   if (tensor.nbytes() == 0) return;
-  registered_[tensor.const_data_ptr()] =
+  registered_[tensor.unsafeGetTensorImpl()] =
       group().registerMemory(tensor.mutable_data_ptr(), tensor.nbytes());
 }
 
 void NcclBackend::tensorDeregister(const at::Tensor& tensor) {
-  const auto found = registered_.find(tensor.const_data_ptr());
+  const auto found = registered_.find(tensor.unsafeGetTensorImpl());
   if (found == registered_.end()) return;
   void* handle = found->second;
   registered_.erase(found);

@@ -122,7 +122,7 @@ class NcclBackend final : public BuiltinBackend {
   ctran::Replaceable<std::shared_ptr<nccl::Group>> group_;  ///< null: it has no members yet
   mutable std::unique_ptr<Candidates> candidates_;          ///< made when asked for
   at::Tensor barrierWord_;
-  std::map<const void*, void*> registered_;  ///< the library's handle of each tensor's memory
+  std::map<const at::TensorImpl*, void*> registered_;  ///< the library's handles
   uint64_t splits_ = 0;
   uint64_t windows_ = 0;
 };

@@ -10,6 +10,7 @@
 #include "torchcomms/csrc/bindings/arguments.hpp"
 #include "torchcomms/csrc/bindings/bindings.hpp"
 #include "torchcomms/csrc/bindings/errors.hpp"
+#include "torchcomms/csrc/memory_life.hpp"
 
 namespace py = pybind11;
 
@@ -51,7 +52,9 @@ struct BoundMemory {
     // resize_() and set_() take the memory away from a tensor.
     auto kept = std::make_shared<at::Tensor>(tensor.detach());
     void* const data = const_cast<void*>(kept->const_data_ptr());
-    const auto keeps = [held = kept.get(), data] { return held->const_data_ptr() == data; };
+    const auto keeps = [held = kept.get(), data, life = lifeOfMemory(tensor)] {
+      return held->const_data_ptr() == data && !life.expired();
+    };
     const HostWait released;
     extent.emplace(data, tensor.nbytes(), gpu, ctran::RdmaOwner{kept, keeps}, true);
   }
