@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -59,7 +61,13 @@ class Report:
     in_place_safe: bool = False  # it also works where input and output are the same memory
     rank_order: bool = False  # sums are left to right in the order of the ranks
     flat: bool = False  # each sum is made in one go, with no rounding in between
-    lowered: dict[str, Any] = field(default_factory=dict, repr=False)  # as torchcomms.plan has it
+    lowered_json: str = field(default="{}", repr=False)
+
+    @functools.cached_property
+    def lowered(self) -> dict[str, Any]:
+        """What is executed, as torchcomms.plan has it."""
+        lowered: dict[str, Any] = json.loads(self.lowered_json)
+        return lowered
 
     def __bool__(self) -> bool:
         return not self.findings
@@ -117,12 +125,12 @@ def _settings(program: CollectiveProgram) -> list[object]:
 
 def _from_files(key: str) -> Report | None:
     found = kept(key)
-    return None if found is None else Report((), **found[1], lowered=found[0])
+    return None if found is None else Report((), **found[1], lowered_json=found[0])
 
 
 def _keeping(key: str, report: Report) -> Report:
     if report:
-        keep(key, report.lowered, {name: getattr(report, name) for name in PROPERTIES})
+        keep(key, report.lowered_json, {name: getattr(report, name) for name in PROPERTIES})
     return report
 
 
@@ -188,7 +196,11 @@ def _proved(plan: Plan, location: Location | None, instances: int, iterations: i
         finding = finding_of(proved, raw)
         finding = replace(finding, message=finding.message + said)
         found.setdefault((finding.kind, finding.message), finding)
-    return Report(tuple(found.values()), **answer["report"]["properties"], lowered=answer["plan"])
+    return Report(
+        tuple(found.values()),
+        **answer["report"]["properties"],
+        lowered_json=json.dumps(answer["plan"]),
+    )
 
 
 def _refusal(plan: Plan, refused: dict[str, Any], location: Location | None) -> ProgramError:

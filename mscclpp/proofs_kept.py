@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 from mscclpp import engine
 from mscclpp._version import version
@@ -21,7 +20,7 @@ from mscclpp.files import write_at_once
 
 __all__ = ["PROPERTIES", "keep", "kept", "key_of"]
 
-_FORMAT = 1
+_FORMAT = 2
 _MOST_FILES = 512
 _MOST_BYTES = 8 << 20  # of one
 PROPERTIES = ("in_place_safe", "rank_order", "flat")
@@ -42,29 +41,32 @@ def _code() -> list[object]:
     return [version, [(one.st_size, one.st_mtime_ns) for one in stats]]
 
 
-def kept(key: str) -> tuple[dict[str, Any], dict[str, bool]] | None:
-    """The plan that is executed, and its properties; None if there is no file, or a damaged one."""
+def kept(key: str) -> tuple[str, dict[str, bool]] | None:
+    """The plan that is executed, as JSON, and its properties; None if there is no file, or a
+    damaged one. The JSON is not parsed, as compiling does not need it."""
     path = _path(key)
     try:
-        found = json.loads(path.read_bytes())
-        if found["key"] != key or not isinstance(found["plan"], dict):
+        head, plan = path.read_bytes().split(b"\n", 1)
+        found = json.loads(head)
+        if found["key"] != key or found["digest"] != hashlib.sha256(plan).hexdigest():
             return None
         properties = {name: bool(found["properties"][name]) for name in PROPERTIES}
         os.utime(path)  # the ones that are used least go first
-        return found["plan"], properties
+        return plan.decode(), properties
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def keep(key: str, plan: dict[str, Any], properties: dict[str, bool]) -> None:
+def keep(key: str, plan: str, properties: dict[str, bool]) -> None:
     """Writes the file; where that cannot be, the program is proved again next time."""
-    text = json.dumps({"key": key, "properties": properties, "plan": plan}).encode()
+    text = plan.encode()
     if len(text) > _MOST_BYTES:
         return
+    head = {"key": key, "digest": hashlib.sha256(text).hexdigest(), "properties": properties}
     path = _path(key)
     with contextlib.suppress(OSError):
         _make_room(path.parent)
-        write_at_once(path, text)
+        write_at_once(path, json.dumps(head).encode() + b"\n" + text)
 
 
 def _make_room(folder: Path) -> None:

@@ -49,6 +49,24 @@ def test_a_program_is_proved_once(write_program: Write, proofs: list[str], tmp_p
     assert len(files(tmp_path)) == 1
 
 
+def test_the_plan_of_a_proof_that_is_read_is_parsed_when_it_is_executed(
+    write_program: Write, proofs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lowered = mscclpp.compile(write_program("all_reduce_two_shot", ranks=2))._lowered()
+    parsed: list[object] = []
+    loads = json.loads
+
+    def counted(text: str | bytes) -> object:
+        parsed.append(len(text))
+        return loads(text)
+
+    monkeypatch.setattr(json, "loads", counted)
+    again = mscclpp.compile(write_program("all_reduce_two_shot", ranks=2))
+    assert again.report
+    assert len(parsed) == 1  # the line that says what is kept
+    assert again._lowered() == lowered
+
+
 def test_a_plan_from_a_file_is_proved_once(
     write_program: Write, proofs: list[str], tmp_path: Path
 ) -> None:
@@ -96,7 +114,7 @@ def test_where_threads_meet_makes_another_program() -> None:
 
 @pytest.mark.parametrize(
     "damage",
-    [b"", b"{", b"[]", b"null", b'{"key": "another"}', "plan", "properties"],
+    [b"", b"{", b"[]", b"null", b'{"key": "another"}', b"a line\nand more", "plan", "properties"],
     ids=str,
 )
 def test_a_damaged_file_is_a_program_that_was_not_proved(
@@ -105,8 +123,12 @@ def test_a_damaged_file_is_a_program_that_was_not_proved(
     first = mscclpp.compile(write_program("all_reduce_two_shot", ranks=2))
     (path,) = files(tmp_path)
     right = path.read_bytes()
-    if isinstance(damage, str):
-        damage = json.dumps({**json.loads(right), damage: []}).encode()
+    head, plan = right.split(b"\n")
+    if damage == "plan":
+        damage = head + b"\n" + plan[:-1]
+    elif damage == "properties":
+        damage = json.dumps({**json.loads(head), "properties": []}).encode() + b"\n" + plan
+    assert isinstance(damage, bytes)
     path.write_bytes(damage)
     again = mscclpp.compile(write_program("all_reduce_two_shot", ranks=2))
     assert proofs == ["prove", "prove"]
