@@ -17,7 +17,14 @@ from mscclpp.language.source import ProgramError
 from mscclpp.language.types import ReduceOperationType
 from mscclpp.language.utils import AlgoSpec
 from mscclpp.language.writer import write
-from mscclpp.proof import CannotVerify, NotProved, Report, lower, prove_kept, prove_written
+from mscclpp.proof import (
+    CannotVerify,
+    NotProved,
+    Report,
+    lower_unproved,
+    prove_kept,
+    prove_written,
+)
 from mscclpp.types import AlgorithmType, CollectiveBufferMode, ReduceOp
 
 if TYPE_CHECKING:
@@ -53,7 +60,9 @@ class PlanAlgorithm(Algorithm):
     """What an execution plan says, executed by the engine. `ExecutionPlan` and `compile` make
     it."""
 
-    def __init__(self, plan: Plan, *, tags: dict[str, int] | None = None) -> None:
+    def __init__(
+        self, plan: Plan, *, tags: dict[str, int] | None = None, verify: bool = True
+    ) -> None:
         super().__init__(
             plan.name,
             plan.collective,
@@ -65,6 +74,7 @@ class PlanAlgorithm(Algorithm):
             constraint=Constraint(world_size=len(plan.gpus)),
         )
         self._plan = plan
+        self._verify = verify
         self._needs_executor = True
         kinds = {ReduceOp[kind.value.upper()] for kind in _reductions(plan)}
         self._mixes = len(kinds) > 1
@@ -101,7 +111,7 @@ class PlanAlgorithm(Algorithm):
             prefer: it comes first, except before what the hints of a call name.
 
         Raises:
-            ValueError: it is wrong, as it may be if it was not verified.
+            ValueError: it is wrong, as it may be if it was not verified: `execute` alone does that.
             CannotVerify: it says what no plan can say yet.
             EngineError: it cannot be executed here.
         """
@@ -125,7 +135,7 @@ class PlanAlgorithm(Algorithm):
         return Registration(number)
 
     def _lowered(self) -> dict[str, Any]:
-        return prove_kept(self.plan).lowered
+        return prove_kept(self.plan).lowered if self._verify else lower_unproved(self.plan)
 
     def _operation(self, comm: Communicator) -> Operation:
         if self.collective not in OPEN:
@@ -154,7 +164,9 @@ class PlanAlgorithm(Algorithm):
         # Two plans of one name are two algorithms; ranks with different ones are told so.
         digest = hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()[:12]
         plan["name"] = f"{re.sub('[^A-Za-z0-9_.-]', '_', self.name)}-{digest}"
-        number = engine.call("register", plan=plan, stage=True, communicator=communicator)
+        number = engine.call(
+            "register", plan=plan, stage=True, communicator=communicator, proved=self._verify
+        )
         for owner in (comm, self):
             self._when_gone(owner, _remove, number)
         return f"plan:{plan['name']}"
@@ -184,7 +196,8 @@ class DslAlgorithm(PlanAlgorithm):
     def __init__(
         self, program: CollectiveProgram, spec: AlgoSpec | None, rank: int | None, verify: bool
     ) -> None:
-        super().__init__(program.written(), tags=spec.tags if spec is not None else None)
+        tags = spec.tags if spec is not None else None
+        super().__init__(program.written(), tags=tags, verify=verify)
         self.rank = rank
         self.program = program
         self.report: Report | None = None
@@ -204,7 +217,9 @@ class DslAlgorithm(PlanAlgorithm):
         return self.program.passed(self._plan)
 
     def _lowered(self) -> dict[str, Any]:
-        return self.report.lowered if self.report else lower(self.program)
+        if self.report:
+            return self.report.lowered
+        return lower_unproved(self.plan, self.program.location)
 
 
 def compile(
@@ -222,8 +237,8 @@ def compile(
         algo: the program, or a function that writes it; that is called with `algo_spec`, if there
             is one, and `kwargs`.
         rank: whose algorithm it is. All ranks' programs are compiled whatever it is.
-        verify: False to do without the proof, for JSON that others execute: the engine verifies
-            what it executes itself.
+        verify: False to do without the proof. What is wrong is executed, too: the results may be
+            wrong, or the call runs into its deadline, but it reaches no memory other than its own.
 
     Raises:
         NotProved: the program is wrong; the message has the line, the rank, the thread block, the

@@ -22,17 +22,18 @@ class ExecutionPlan:
     Args:
         plan_path: of the file.
         rank: of this process.
+        verify: False to execute it without a proof, as `mscclpp.compile` has it.
 
     Raises:
         PlanFormatError: it is no plan.
         ValueError: it has no such rank.
     """
 
-    def __init__(self, plan_path: str | Path, rank: int) -> None:
+    def __init__(self, plan_path: str | Path, rank: int, *, verify: bool = True) -> None:
         plan = read(Path(plan_path).read_text())
         if not 0 <= rank < len(plan.gpus):
             raise ValueError(f"there is no rank {rank}: the plan has {len(plan.gpus)}")
-        self.algorithm = PlanAlgorithm(plan)
+        self.algorithm = PlanAlgorithm(plan, verify=verify)
 
     def name(self) -> str:
         """Of the plan."""

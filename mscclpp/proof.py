@@ -25,7 +25,7 @@ __all__ = [
     "Finding",
     "NotProved",
     "Report",
-    "lower",
+    "lower_unproved",
     "prove",
     "prove_kept",
     "prove_plan",
@@ -181,10 +181,7 @@ def _other_iterations(plan: Plan) -> tuple[int, ...]:
 
 def _proved(plan: Plan, location: Location | None, instances: int, iterations: int) -> Report:
     """Where loops have that many iterations."""
-    try:
-        answer = engine.call("prove", program=data_of(plan), iterations=iterations)
-    except ValueError as error:
-        raise ProgramError(str(error), *([location] if location else [])) from error
+    answer = _asked("prove", location, program=data_of(plan), iterations=iterations)
     said = "" if iterations == _ITERATIONS else f" (where loops have {iterations} iterations)"
     if "refused" in answer:
         answer["refused"]["why"] += said
@@ -203,6 +200,14 @@ def _proved(plan: Plan, location: Location | None, instances: int, iterations: i
     )
 
 
+def _asked(do: str, location: Location | None, **request: Any) -> dict[str, Any]:
+    try:
+        answer: dict[str, Any] = engine.call(do, **request)
+    except ValueError as error:
+        raise ProgramError(str(error), *([location] if location else [])) from error
+    return answer
+
+
 def _refusal(plan: Plan, refused: dict[str, Any], location: Location | None) -> ProgramError:
     operation, inner = refused["origin"]
     where, lines = "", [location] if location else []
@@ -216,11 +221,16 @@ def _refusal(plan: Plan, refused: dict[str, Any], location: Location | None) -> 
     return CannotVerify(f"cannot be verified yet: {where}{refused['why']}", *lines)
 
 
-def lower(program: CollectiveProgram) -> dict[str, Any]:
-    """The plan, as `torchcomms.plan.Plan` takes it, that does what the program does.
+def lower_unproved(plan: Plan, location: Location | None = None) -> dict[str, Any]:
+    """The plan, as `torchcomms.plan.Plan` takes it, that does what an execution plan says, which
+    may be wrong.
 
     Raises:
         CannotVerify: there is none.
-        ProgramError: the program makes no sense.
+        ProgramError: it makes no sense.
     """
-    return prove_plan(program.plan(), program.location).lowered
+    answer = _asked("lower_unproved", location, program=data_of(plan))
+    if "refused" in answer:
+        raise _refusal(plan, answer["refused"], location)
+    lowered: dict[str, Any] = answer["plan"]
+    return lowered

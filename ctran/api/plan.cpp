@@ -1,6 +1,6 @@
 #include "ctran/plan.h"
 
-#include "ctran/plan/mscclpp/program.h"
+#include "ctran/plan/mscclpp/prove.h"
 #include "ctran/plan/plan.h"
 #include "ctran/select/plans.h"
 
@@ -19,7 +19,7 @@ uint64_t registerPlan(const std::string& json, const PlanUse& use) {
 
 uint64_t registerProgram(const std::string& json, const PlanUse& use) {
   const auto program = plan::mscclpp::parse(Json::parse(json, "the program"));
-  return ctran::registerStaged(plan::mscclpp::lower(program).plan, engineUse(use));
+  return ctran::registerStaged(plan::mscclpp::prove(program).lowered.plan, engineUse(use));
 }
 
 std::optional<OpenBuffers> openBuffers(const std::string& json) {

@@ -109,10 +109,12 @@ Json registered(const Json& request) {
   bytes("min_bytes", use.minBytes);
   bytes("max_bytes", use.maxBytes);
   if (const Json* prefer = request.find("prefer")) use.preferred = prefer->asBool();
-  const Json* stage = request.find("stage");
-  const bool stages = stage != nullptr && stage->asBool();
+  const bool stages = request.boolOr("stage", false), proved = request.boolOr("proved", true);
   const plan::Plan plan = plan::fromJson(request.at("plan"));
-  return Json(static_cast<int64_t>(stages ? registerStaged(plan, use) : registerPlan(plan, use)));
+  const uint64_t number = !proved  ? registerUnproved(plan, use)
+                          : stages ? registerStaged(plan, use)
+                                   : registerPlan(plan, use);
+  return Json(static_cast<int64_t>(number));
 }
 
 Json answerPlan(const Json& request) {
@@ -121,6 +123,7 @@ Json answerPlan(const Json& request) {
   if (what == "make") return make(request);
   if (what == "lower") return lowered(request);
   if (what == "prove") return proved(request);
+  if (what == "lower_unproved") return loweredUnproved(request);
   if (what == "stage") return toJson(plan::staged(plan::fromJson(request.at("plan"))));
   if (what == "text") return Json(plan::toText(plan::fromJson(request.at("plan"))));
   if (what == "verify") return verified(request);

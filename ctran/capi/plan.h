@@ -16,13 +16,14 @@
 ///                                                program, "report": as of verify, and findings as
 ///                                                data}, or {"refused": {"why", "wrong", "rank",
 ///                                                "lane", "origin"}}
+///   lower_unproved program, of MSCCL++       -> {"plan"}, which may be wrong, or {"refused": ...}
 ///   stage     plan                           -> the plan that reaches nobody else's buffers
 ///   text      plan                           -> the plan for people
 ///   verify    plan                           -> {"findings": [{"kind", "message", "rank", "lane",
 ///                                                "step", "trace"}], "properties": {...}, "text"}
 ///   simulate  plan, machine, bytes, units    -> the timeline
 ///   estimate  name, ranks, machine, bytes    -> seconds
-///   register  plan, communicator, min_bytes, max_bytes, prefer -> its number
+///   register  plan, communicator, min_bytes, max_bytes, prefer, stage, proved -> its number
 ///   remove    number                         -> whether it was there
 ///
 /// The answer is to be given back to ctran_plan_free. Any thread.

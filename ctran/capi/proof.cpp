@@ -1,7 +1,6 @@
 #include "ctran/capi/proof.h"
 
-#include "ctran/plan/mscclpp/program.h"
-#include "ctran/plan/trim.h"
+#include "ctran/plan/mscclpp/prove.h"
 #include "ctran/plan/verify.h"
 
 namespace ctran {
@@ -71,11 +70,6 @@ Json refusalJson(const plan::mscclpp::Refusal& refusal) {
   return Json(Json::object()).set("refused", std::move(json));
 }
 
-plan::mscclpp::Refusal unordered(const plan::mscclpp::Lowered& lowered) {
-  const auto& [at, origin] = *lowered.unordered;
-  return {ErrorKind::Unsupported, plan::mscclpp::kUnordered, plan::mscclpp::kUnordered, at, origin};
-}
-
 }  // namespace
 
 Json verified(const Json& request) {
@@ -83,26 +77,27 @@ Json verified(const Json& request) {
 }
 
 Json lowered(const Json& request) {
-  auto lowered = plan::mscclpp::lower(plan::mscclpp::parse(request.at("program")));
-  lowered.plan = plan::withoutIdleStores(lowered.plan);
-  if (lowered.unordered && !plan::verify(lowered.plan).ok()) throw unordered(lowered);
-  return toJson(lowered.plan);
+  return toJson(plan::mscclpp::prove(plan::mscclpp::parse(request.at("program"))).lowered.plan);
+}
+
+Json loweredUnproved(const Json& request) try {
+  const auto lowered = plan::mscclpp::lowerUnproved(plan::mscclpp::parse(request.at("program")));
+  return Json(Json::object()).set("plan", toJson(lowered.plan));
+} catch (const plan::mscclpp::Refusal& refusal) {
+  return refusalJson(refusal);
 }
 
 Json proved(const Json& request) try {
   const Json* iterations = request.find("iterations");
-  auto lowered =
-      plan::mscclpp::lower(plan::mscclpp::parse(request.at("program")),
+  const auto [lowered, report] =
+      plan::mscclpp::prove(plan::mscclpp::parse(request.at("program")),
                            iterations ? iterations->asInt32() : plan::mscclpp::kIterations);
-  lowered.plan = plan::withoutIdleStores(lowered.plan);
   Json origins = arrayOf(lowered.origins, [](const auto& lanes) {
     return arrayOf(lanes, [](const auto& steps) { return arrayOf(steps, originJson); });
   });
   Json json = Json::object();
   json.set("plan", toJson(lowered.plan)).set("origins", std::move(origins));
   json.set("factor", Json(lowered.factor));
-  const plan::Report report = plan::verify(lowered.plan);
-  if (!report.ok() && lowered.unordered) throw unordered(lowered);
   return json.set("report", reportJson(report, wholeFindingJson));
 } catch (const plan::mscclpp::Refusal& refusal) {
   return refusalJson(refusal);

@@ -7,6 +7,7 @@ namespace ctran {
 
 Json verified(const Json& request);
 Json lowered(const Json& request);
+Json loweredUnproved(const Json& request);
 Json proved(const Json& request);
 
 }  // namespace ctran

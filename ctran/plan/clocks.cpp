@@ -28,11 +28,14 @@ void Clocks::wait(const Wait& wait, int lane) {
   channel.waited += wait.count;
   if (channel.waited <= channel.credits) return;
   const size_t taken = channel.waited - channel.credits;
-  Clock& clock = lanes_[lane];
-  const Clock& seen = channel.clocks[taken - 1];
-  for (size_t i = 0; i < clock.size(); ++i) clock[i] = std::max(clock[i], seen[i]);
-  channel.waitedAt.resize(taken, clock[lane] + 1);
+  learn(lane, channel.clocks[taken - 1]);
+  channel.waitedAt.resize(taken, lanes_[lane][lane] + 1);
   for (size_t i = before; i < taken; ++i) Clock().swap(channel.clocks[i]);
+}
+
+void Clocks::learn(int lane, const Clock& other) {
+  Clock& clock = lanes_[lane];
+  for (size_t i = 0; i < clock.size(); ++i) clock[i] = std::max(clock[i], other[i]);
 }
 
 void Clocks::signal(int channel, int lane) {

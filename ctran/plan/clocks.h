@@ -40,6 +40,9 @@ class Clocks {
   /// is itself a put to rank `putTo`, or not (-1).
   bool isBefore(const Access& access, int lane, const Clock& clock, int putTo) const;
 
+  /// The lane comes to know what `other` has.
+  void learn(int lane, const Clock& other);
+
   /// What the lane knows is known to all of `lanes`, and the other way round.
   void join(const std::vector<int>& lanes);
 

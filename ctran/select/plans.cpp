@@ -54,6 +54,10 @@ uint64_t registerStaged(const plan::Plan& plan, const PlanUse& use) {
   return addPlan(PlanAlgorithm::staged(plan), use);
 }
 
+uint64_t registerUnproved(const plan::Plan& plan, const PlanUse& use) {
+  return addPlan(PlanAlgorithm::unproved(plan), use);
+}
+
 uint64_t registerFunction(UserFunction function, const PlanUse& use) {
   return addPlan(std::make_shared<const PlanAlgorithm>(std::move(function)), use);
 }

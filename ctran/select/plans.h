@@ -31,6 +31,8 @@ uint64_t registerPlan(const plan::Plan& plan, const PlanUse& use = {});
 /// The same of a plan in which ranks may reach buffers of each other's callers. One that promises
 /// no result serves calls whose hints may name such plans, and name it.
 uint64_t registerStaged(const plan::Plan& plan, const PlanUse& use = {});
+/// The same of a plan that may be wrong, which the verifier need not accept (PlanAlgorithm).
+uint64_t registerUnproved(const plan::Plan& plan, const PlanUse& use = {});
 /// The same of a function of the program, which competes as a plan of its name does.
 uint64_t registerFunction(UserFunction function, const PlanUse& use = {});
 

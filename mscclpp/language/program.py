@@ -198,10 +198,11 @@ class CollectiveProgram:
             machine: what it runs on (docs/plans.md); default: ranks of one host.
             units: pieces into which the data is cut, and executed one after another.
         """
-        from mscclpp.proof import lower
+        from mscclpp.proof import lower_unproved
         from torchcomms.plan import Plan
 
-        return Plan(lower(self)).simulate(bytes, machine, units=units)
+        lowered = lower_unproved(self.plan(), self.location)
+        return Plan(lowered).simulate(bytes, machine, units=units)
 
     def draw(
         self, bytes: int = 1 << 20, machine: Mapping[str, Any] | None = None, *, units: int = 1

@@ -20,6 +20,7 @@ from mscclpp.language import (
     CollectiveProgram,
     MemoryChannel,
     ReduceOperationType,
+    Semaphore,
     SendRecv,
     TestCollective,
 )
@@ -109,6 +110,88 @@ def test_packets(ranks: MakeRanks) -> None:
 @pytest.mark.parametrize("size", [2, 4])
 def test_own_contributions_first(ranks: MakeRanks, size: int) -> None:
     ranks(size).run(all_reduces, "all_reduce_exchange", {"ranks": size})
+
+
+def test_blocks_that_take_turns_in_any_order(ranks: MakeRanks) -> None:
+    ranks(3).run(all_reduces, "all_reduce_locked", {"ranks": 3})
+
+
+def test_orders_of_which_there_are_too_many_to_be_proved(ranks: MakeRanks) -> None:
+    settings: dict[str, object] = {"ranks": 4, "instances": 2, "verify": False}
+    with pytest.raises(mscclpp.CannotVerify, match="in more than 2000 orders in all"):
+        compiled("all_reduce_locked", **{**settings, "verify": True})
+    ranks(4).run(all_reduces, "all_reduce_locked", settings)
+
+
+def unproved(rank: Rank, file: Path) -> None:
+    """Wrong programs do what they say, and harm nobody else."""
+    with group_of(rank) as group:
+        run = Runner(group)
+        racing = compiled("all_reduce_locked", ranks=rank.size, lock=False, verify=False)
+        incomplete = mscclpp.compile(keeps_the_own_part, verify=False)
+        for count in (7, 1000, 70_001):
+            for _ in range(3):
+                mine = torch.full((count,), 1.0 + rank.rank)
+                run(racing, mine, mine)
+                whole = torch.ones(count)
+                run(DEFAULTS[0], whole, whole, ReduceOp.SUM)
+                assert torch.equal(whole, torch.full((count,), float(rank.size)))
+                result = torch.full((count,), -1.0)
+                run(incomplete, mine, result)
+                assert torch.equal(result, mine)
+        with pytest.raises(ValueError, match="is not right:\nwrong result"):
+            mscclpp.register(incomplete)
+        result = torch.full((9,), -1.0)
+        run(mscclpp.ExecutionPlan(file, rank.rank, verify=False).algorithm, mine[:9], result)
+        assert torch.equal(result, mine[:9])
+        with pytest.raises(ValueError, match="is not right:\nwrong result"):
+            run(mscclpp.ExecutionPlan(file, rank.rank).algorithm, mine[:9], result)
+        uneven = mscclpp.compile(acquires_twice, verify=False)
+        with pytest.raises(ValueError, match="is not right:\nunmatched"):
+            run(uneven, torch.ones(8), torch.ones(8))
+
+
+def keeps_the_own_part() -> CollectiveProgram:
+    with CollectiveProgram("own", AllReduce(3, 1, False), 3) as program:
+        for me in range(3):
+            mine = RankOf(me)
+            mine.copy(mine.get_output_buffer()[0:3], mine.get_input_buffer()[0:3], tb=0)
+    return program
+
+
+def acquires_twice() -> CollectiveProgram:
+    with CollectiveProgram("uneven", AllReduce(3, 1, False), 3) as program:
+        done = Semaphore(0, initial_value=2)
+        done.release(tb=0)
+        for _ in range(2):
+            done.acquire(tb=1)
+    return program
+
+
+def test_what_is_wrong_is_executed_by_those_who_insist(ranks: MakeRanks, tmp_path: Path) -> None:
+    file = tmp_path / "own.json"
+    file.write_text(keeps_the_own_part().to_json())
+    ranks(3).run(unproved, file)
+
+
+def waits_for_ever(rank: Rank) -> None:
+    with CollectiveProgram("stuck", AllReduce(2, 1, True), 2) as program:
+        channels = [MemoryChannel(1 - me, me) for me in range(2)]
+        for channel in channels:
+            channel.wait(tb=0)
+        for channel in channels:
+            channel.signal(tb=0)
+    algorithm = mscclpp.compile(program, verify=False)
+    group = group_of(rank)
+    group.communicator.timeout = 2.0
+    mine = torch.ones(8)
+    with pytest.raises(mscclpp.CommTimeoutError, match="makes no progress") as error:
+        Runner(group)(algorithm, mine, mine)
+    assert error.value.ranks in ((0,), (1,))  # they wait for each other
+
+
+def test_what_waits_for_ever_runs_into_its_deadline(ranks: MakeRanks) -> None:
+    ranks(2).run(waits_for_ever)
 
 
 def others(rank: Rank) -> None:

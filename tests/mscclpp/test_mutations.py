@@ -116,6 +116,7 @@ def is_found(plan: Plan) -> bool:
         "all_gather_semaphores",
         "all_gather_switch",
         "all_reduce_exchange",
+        "all_reduce_locked",
         "all_reduce_one_shot",
         "all_reduce_packets",
         "all_reduce_switch",

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ctran/base/error.h"
+#include "ctran/plan/fence.h"
 #include "ctran/plan/staging.h"
 #include "ctran/transport/shm/arena.h"
 
@@ -21,7 +22,8 @@ plan::Limits shmLimits() {
 
 }  // namespace
 
-PlanAlgorithm::PlanAlgorithm(plan::Plan plan) : plan_(std::move(plan)), hash_(plan_.hash()) {
+PlanAlgorithm::PlanAlgorithm(plan::Plan plan, bool mayBeWrong)
+    : plan_(std::move(plan)), hash_(plan_.hash()) {
   plan::Report report = plan::verify(plan_, shmLimits());
   if (plan_.ranks > Arena::kMaxRanks) {
     throw Error(ErrorKind::Unsupported, "plan '" + plan_.name + "' is for " +
@@ -45,6 +47,13 @@ PlanAlgorithm::PlanAlgorithm(plan::Plan plan) : plan_(std::move(plan)), hash_(pl
         }
       }
     }
+  }
+  if (mayBeWrong) {
+    // Without a signal for each wait there is no next execution.
+    std::erase_if(report.findings, [](const plan::Finding& finding) {
+      return finding.kind != plan::Finding::Kind::Limit &&
+             finding.kind != plan::Finding::Kind::Unmatched;
+    });
   }
   if (!report.ok()) {
     const bool limit = report.findings[0].kind == plan::Finding::Kind::Limit;
@@ -103,6 +112,12 @@ std::shared_ptr<const PlanAlgorithm> PlanAlgorithm::staged(const plan::Plan& pla
   auto algorithm = std::make_shared<PlanAlgorithm>(std::move(staged));
   if (!isDirect && plan::verify(plan).ok()) algorithm->direct_ = plan;
   return algorithm;
+}
+
+std::shared_ptr<const PlanAlgorithm> PlanAlgorithm::unproved(const plan::Plan& plan) {
+  if (plan::verify(plan).ok()) return staged(plan);
+  return std::shared_ptr<const PlanAlgorithm>(
+      new PlanAlgorithm(plan::staged(plan::fenced(plan)), true));
 }
 
 std::string PlanAlgorithm::whyNot(const Collective& c, int size) const {

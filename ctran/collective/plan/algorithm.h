@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ctran/collective/collective.h"
@@ -13,16 +14,20 @@
 
 namespace ctran {
 
-/// A plan that has been verified and prepared to serve calls; or a function of the program that
-/// serves them instead.
+/// A plan that has been verified, unless it is `unproved`, and prepared to serve calls; or a
+/// function of the program that serves them instead.
 class PlanAlgorithm {
  public:
   /// Throws Error(InvalidArgument), with the findings, if the plan is wrong, and Error(Unsupported)
   /// if shared memory cannot run it.
-  explicit PlanAlgorithm(plan::Plan plan);
+  explicit PlanAlgorithm(plan::Plan plan) : PlanAlgorithm(std::move(plan), false) {}
   /// Makes one of a plan in which ranks may reach buffers of each other's callers; stages these
   /// (plan/staging.h).
   static std::shared_ptr<const PlanAlgorithm> staged(const plan::Plan& plan);
+  /// Makes one of a plan that may be wrong: its results may be, or it may run into its deadline,
+  /// but it reaches no memory other than its own: one that is wrong is staged, and fenced
+  /// (plan/fence.h).
+  static std::shared_ptr<const PlanAlgorithm> unproved(const plan::Plan& plan);
   /// Makes one of a function: the plan has its name and its kind alone. Throws
   /// Error(InvalidArgument) if functions do not serve such calls.
   explicit PlanAlgorithm(UserFunction function);
@@ -69,6 +74,8 @@ class PlanAlgorithm {
   bool readsOutput(int rank) const { return readsOutput_[rank]; }
 
  private:
+  PlanAlgorithm(plan::Plan plan, bool mayBeWrong);
+
   plan::Plan plan_;
   std::optional<plan::Plan> direct_;
   std::optional<UserFunction> function_;

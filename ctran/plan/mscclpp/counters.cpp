@@ -167,9 +167,11 @@ Counted settleCounters(Plan& plan, const std::vector<Counter>& counters) {
   order.run(always, ignore);
   counted.stuck = findStuck(plan, counters, order);
   for (const Counter& counter : counters) {
+    counted.contended.push_back(false);
     for (const Use& wait : counter.waits) {
       if (neededAtLeast(counter, wait, order) == neededAtMost(counter, wait, order)) continue;
       if (!counted.unordered) counted.unordered = wait;
+      counted.contended.back() = true;
     }
   }
   return counted;

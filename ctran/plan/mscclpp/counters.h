@@ -25,6 +25,7 @@ struct Counter {
 struct Counted {
   /// A wait that never ends, in a run in which others that are not ordered with it come first.
   std::optional<Use> stuck;
+  std::vector<bool> contended;  ///< counters of which waits are not ordered
   /// A wait that others on the same counter are not ordered with: whose signals are whose depends
   /// on timing, and the plan has only what holds whatever it is.
   std::optional<Use> unordered;

@@ -6,6 +6,7 @@
 #include "ctran/base/error.h"
 #include "ctran/plan/mscclpp/counters.h"
 #include "ctran/plan/mscclpp/cursor.h"
+#include "ctran/plan/mscclpp/orders.h"
 #include "ctran/plan/mscclpp/parts.h"
 #include "ctran/plan/mscclpp/program.h"
 #include "ctran/plan/trim.h"
@@ -15,7 +16,8 @@ namespace {
 
 class Lowering : private Cursor {
  public:
-  Lowering(const Program& program, int iterations) : Cursor(program, iterations) {
+  Lowering(const Program& program, int iterations, Choices* choices)
+      : Cursor(program, iterations), choices_(choices) {
     plan_.name = program.name;
     plan_.ranks = static_cast<int>(program.gpus.size());
     plan_.depth = program.doubleScratch ? 2 : 1;
@@ -42,7 +44,7 @@ class Lowering : private Cursor {
     dropEmptySteps();
     joinLanes();
     checkSteps();
-    return {withSumsInRankOrder(plan_), std::move(origins_), factor_, unordered_};
+    return {withSumsInRankOrder(plan_), std::move(origins_), factor_, unordered_, mayStick_};
   }
 
  private:
@@ -454,13 +456,19 @@ class Lowering : private Cursor {
       counters.push_back(counter);
     }
     const Counted counted = settleCounters(plan_, counters);
-    if (counted.stuck) {
+    mayStick_ = counted.stuck && counted.unordered;
+    if (counted.unordered) {
+      unordered_ = std::pair(counted.unordered->lane, counted.unordered->origin);
+    } else if (counted.stuck) {
       goTo(*counted.stuck);
-      if (counted.unordered) fail(kUnordered);
       failAsWrong("it waits for ever");
     }
-    if (counted.unordered)
-      unordered_ = std::pair(counted.unordered->lane, counted.unordered->origin);
+    if (choices_ != nullptr) {
+      if (const auto stuck = settleOrder(plan_, counters, counted.contended, *choices_)) {
+        goTo(*stuck);
+        failAsWrong("it waits for ever, if others that wait for the same come first");
+      }
+    }
     leave();
   }
 
@@ -505,6 +513,7 @@ class Lowering : private Cursor {
     }
   }
 
+  Choices* const choices_;
   Plan plan_;
   bool scattersInPlace_ = false;
   std::map<Slot, LaneId> ownUsers_;  ///< of chunks of a rank's own block, in place
@@ -516,14 +525,15 @@ class Lowering : private Cursor {
   std::map<std::pair<int, int>, Lanes> releasers_, acquirers_;
   std::map<std::string, Counter> counters_;
   std::optional<std::pair<LaneId, Origin>> unordered_;
+  bool mayStick_ = false;
   std::map<std::tuple<LaneId, LaneId, std::string>, int> channels_;
   std::vector<Use> packetWrites_, packetReads_;
 };
 
 }  // namespace
 
-Lowered lower(const Program& program, int iterations) {
-  return Lowering(program, iterations).run();
+Lowered lower(const Program& program, int iterations, Choices* choices) {
+  return Lowering(program, iterations, choices).run();
 }
 
 }  // namespace ctran::plan::mscclpp

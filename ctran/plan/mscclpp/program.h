@@ -77,6 +77,8 @@ struct Program {
   std::vector<Gpu> gpus;  ///< by rank
 };
 
+class Choices;
+
 /// Throws Error(InvalidArgument).
 Program parse(const Json& json);
 
@@ -111,12 +113,11 @@ struct Lowered {
   int factor = 1;  ///< chunks of the plan in one of the program
   /// A wait of which timing decides what it waits for, as others wait for the same and nothing
   /// orders them. The plan knows only what holds whatever the timing is: if it is right, so is the
-  /// program, and if it is wrong, that says nothing.
+  /// program, and if it is wrong, that says nothing. Where `mayStick`, such a wait may last for
+  /// ever in some order, of which the plan knows nothing.
   std::optional<std::pair<LaneId, Origin>> unordered = {};
+  bool mayStick = false;
 };
-
-inline constexpr const char* kUnordered =
-    "waits for one semaphore or channel that nothing orders, where it matters which comes first";
 
 /// Of loops, as programs are executed.
 inline constexpr int kIterations = 2;
@@ -127,7 +128,9 @@ inline constexpr int kIterations = 2;
 /// What is reduced in one go is taken in the order of the ranks. Packets get a channel for each
 /// time that they are written. Executions of a rank do not overlap, as kernels on a stream do not.
 ///
+/// With `choices`, what nothing orders comes in the order that they choose.
+///
 /// Throws Refusal.
-Lowered lower(const Program& program, int iterations = kIterations);
+Lowered lower(const Program& program, int iterations = kIterations, Choices* choices = nullptr);
 
 }  // namespace ctran::plan::mscclpp

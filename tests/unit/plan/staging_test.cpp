@@ -1,9 +1,11 @@
-// Plans that reach the buffers of others' callers, for executors that cannot.
+// Plans that reach the buffers of others' callers, for executors that cannot, or that nobody
+// proved.
 #include "ctran/plan/staging.h"
 
 #include <gtest/gtest.h>
 
 #include "ctran/plan/builder.h"
+#include "ctran/plan/fence.h"
 #include "ctran/plan/library.h"
 #include "ctran/plan/verify.h"
 #include "tests/unit/plan/adversary.h"
@@ -111,6 +113,25 @@ TEST(Staging, MakesLanesMeetWhereTheirSignalsAreNotEnough) {
   EXPECT_GT(made.channels.size(), plan.channels.size());
   EXPECT_TRUE(verify(made).ok()) << verify(made).toText() << toText(made);
   for (uint64_t seed = 1; seed <= 20; ++seed) EXPECT_EQ(runUnkindly(made, 4, seed), "");
+}
+
+TEST(Fence, LetsNobodyEndBeforeAllHave) {
+  Plan plan = reachingPlan(false);
+  for (auto& lanes : plan.programs) {
+    for (Lane& lane : lanes) {
+      lane[1].signals.clear();  // the other rank is not told that its output has been written
+      lane.pop_back();
+    }
+  }
+  const Report report = verify(plan);
+  ASSERT_FALSE(report.ok());
+  EXPECT_EQ(report.findings[0].words, std::vector<std::string>{"returned"}) << report.toText();
+  const Plan made = fenced(plan);
+  EXPECT_TRUE(verify(made).ok()) << verify(made).toText() << toText(made);
+  for (uint64_t seed = 1; seed <= 20; ++seed) EXPECT_EQ(runUnkindly(made, 4, seed), "");
+  for (const auto& lanes : fenced(makePlan("all_reduce.ring", {1})).programs) {
+    for (const Lane& lane : lanes) EXPECT_TRUE(lane.empty() || lane.back().moves());
+  }
 }
 
 }  // namespace

@@ -1,7 +1,10 @@
 // Programs of MSCCL++ as plans: the instructions, and what they become.
 #include <gtest/gtest.h>
 
-#include "ctran/plan/mscclpp/program.h"
+#include <set>
+
+#include "ctran/plan/mscclpp/orders.h"
+#include "ctran/plan/mscclpp/prove.h"
 #include "ctran/plan/trim.h"
 #include "ctran/plan/verify.h"
 #include "tests/unit/plan/adversary.h"
@@ -233,11 +236,62 @@ TEST(Mscclpp, SemaphoresOfSeveralBlocksSayWhatIsCertain) {
       std::string::npos)
       << uneven;
   // The second block takes the only release there is before the first one, which then has none.
-  const std::string stuck =
-      errorOf([&] { with(acquire + "," + release, acquire + "," + fromScratch); }).what();
-  EXPECT_NE(stuck.find("that nothing orders, where it matters which comes first"),
+  const Lowered stuck = with(acquire + "," + release, acquire + "," + fromScratch);
+  EXPECT_TRUE(stuck.mayStick);
+}
+
+/// Two blocks of a rank that copy the input to one place, one after the other.
+std::string lock(const std::string& before, const std::string& after) {
+  const std::string copy = before + "," + kCopy + "," + after;
+  return replaced(
+      program("allgather", false, R"("input_chunks": 1, "output_chunks": 2, "scratch_chunks": 0)",
+              block(0, copy) + "," + block(1, copy) + "," +
+                  block(2, kHello + "," + kPut + "," + kHello)),
+      {{R"("init_value": 0)", R"("init_value": 1)"}});
+}
+
+TEST(Mscclpp, BlocksThatTakeASemaphoreInAnyOrderAreProvedInEach) {
+  const std::string release = R"({"name": "sem_release", "semaphore_ids": [0]})";
+  const std::string acquire = R"({"name": "sem_acquire", "semaphore_ids": [0]})";
+  const Program locked = parse(Json::parse(lock(acquire, release)));
+  const Lowered certain = lower(locked);
+  EXPECT_TRUE(certain.unordered.has_value());
+  EXPECT_FALSE(verify(certain.plan).ok());
+  Choices choices;
+  std::set<std::string> plans;
+  do {
+    const Lowered one = lower(locked, kIterations, &choices);
+    expectRight(one.plan);
+    plans.insert(toText(one.plan));
+  } while (choices.advance());
+  EXPECT_EQ(plans.size(), 4U);  // two orders on each of two ranks
+  const Proof proof = prove(locked);
+  EXPECT_TRUE(proof.report.ok()) << proof.report.toText();
+  expectRight(proof.lowered.plan);
+
+  const Proof open = prove(parse(Json::parse(lock(release, acquire))));
+  EXPECT_EQ(open.report.findings.at(0).kind, Finding::Kind::Race) << open.report.toText();
+}
+
+TEST(Mscclpp, AnOrderThatNeverEndsIsWrong) {
+  const std::string first = R"({"name": "sem_acquire", "semaphore_ids": [0]})";
+  const std::string second = R"({"name": "sem_acquire", "semaphore_ids": [1]})";
+  const std::string both = first + "," + second, turned = second + "," + first;
+  const std::string release = R"({"name": "sem_release", "semaphore_ids": [0, 1]})";
+  const auto with = [&](const std::string& others) {
+    return parse(Json::parse(replaced(
+        program("allgather", false, R"("input_chunks": 1, "output_chunks": 2, "scratch_chunks": 0)",
+                block(0, both + "," + kCopy + "," + release) + "," +
+                    block(1, others + "," + release) + "," +
+                    block(2, kHello + "," + kPut + "," + kHello)),
+        {{R"([{"init_value": 0}])", R"([{"init_value": 1}, {"init_value": 1}])"}})));
+  };
+  EXPECT_TRUE(prove(with(both)).report.ok());
+  const std::string stuck = errorOf([&] { prove(with(turned)); }).what();
+  EXPECT_NE(stuck.find("it waits for ever, if others that wait for the same come first"),
             std::string::npos)
       << stuck;
+  expectRight(lowerUnproved(with(turned)).plan);
 }
 
 TEST(Mscclpp, SaysWhatAPlanCannotSay) {
