@@ -108,6 +108,12 @@ def test_packets(ranks: MakeRanks) -> None:
 
 
 @pytest.mark.parametrize("size", [2, 4])
+def test_packets_beside_data(ranks: MakeRanks, size: int) -> None:
+    settings = {"ranks": size, "instances": 2}
+    ranks(size).run(all_reduces, "all_reduce_packets_relayed", settings)
+
+
+@pytest.mark.parametrize("size", [2, 4])
 def test_own_contributions_first(ranks: MakeRanks, size: int) -> None:
     ranks(size).run(all_reduces, "all_reduce_exchange", {"ranks": size})
 

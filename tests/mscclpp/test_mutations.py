@@ -119,6 +119,7 @@ def is_found(plan: Plan) -> bool:
         "all_reduce_locked",
         "all_reduce_one_shot",
         "all_reduce_packets",
+        "all_reduce_packets_relayed",
         "all_reduce_switch",
         "all_reduce_two_shot",
         "all_to_all_group",

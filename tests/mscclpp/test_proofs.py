@@ -36,6 +36,7 @@ PROVED = [
     "all_reduce_locked",
     "all_reduce_one_shot",
     "all_reduce_packets",
+    "all_reduce_packets_relayed",
     "all_reduce_switch",
     "all_reduce_two_shot",
     "all_to_all_group",
@@ -556,6 +557,14 @@ def test_proofs_need_neither_torch_nor_torchcomms() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True)
     assert (ended.stdout, ended.stderr) == ("False False\n", "")
+
+
+def test_packets_are_no_data_where_both_are_in_scratch(write_program: Write) -> None:
+    program = write_program("all_reduce_packets_relayed", unpacks=False)
+    with pytest.raises(ProgramError, match="which gets packets") as error:
+        program.verify()
+    assert not isinstance(error.value, mscclpp.CannotVerify)
+    assert error.value.locations[0].text().startswith("rank.copy(part, ")
 
 
 @pytest.mark.parametrize("slots", [1, 2])

@@ -2,6 +2,7 @@
 #include <map>
 #include <numeric>
 #include <set>
+#include <span>
 
 #include "ctran/base/error.h"
 #include "ctran/plan/mscclpp/counters.h"
@@ -39,6 +40,7 @@ class Lowering : private Cursor {
     forEach([&](const Operation& op) { findUsers(op); });
     forEach([&](const Operation& op) { lowerOperation(op); });
     settlePackets();
+    settleMixtures();
     settleCounts();
     settleParts(plan_);
     dropEmptySteps();
@@ -50,6 +52,14 @@ class Lowering : private Cursor {
  private:
   using Lanes = std::set<LaneId>;
   using Slot = std::pair<int, int>;  // rank, chunk of scratch
+  /// A step that reads, or writes, packets, except in the first `raw` of its places.
+  struct PacketUse : Use {
+    size_t raw = 0;
+  };
+  struct PacketStep {
+    Use use;
+    std::set<Slot> packets, raw;  // of scratch: where it has packets, and where data
+  };
 
   /// A number of chunks; more than a plan has are refused.
   int small(int64_t chunks) const {
@@ -290,14 +300,35 @@ class Lowering : private Cursor {
     const size_t data = op.name.starts_with("re") ? 1 : 0;  // of reductions the first is no packet
     if (readsPackets) checkPackets(step.from, data);
     if (writesPackets) checkPackets(step.to, data);
-    if (op.name == "ppkt" && op.channelType == "port") checkPackets(step.from, 0);
+    const bool forwards = op.name == "ppkt" && op.channelType == "port";
+    if (forwards) checkPackets(step.from, 0);
     step.packet = readsPackets || writesPackets;
+    if (step.packet) {
+      notePackets(step, readsPackets || forwards ? data : step.from.size(),
+                  writesPackets ? data : step.to.size());
+    }
     // A port copies when it gets to it; packets say by themselves when they are there.
     step.store &= op.channelType != "port" && !step.packet;
     const size_t index = lane().size();
     addStep(std::move(step));
-    if (readsPackets) packetReads_.push_back({at_, index, origin_});
-    if (writesPackets) packetWrites_.push_back({at_, index, origin_});
+    if (readsPackets) packetReads_.push_back({{at_, index, origin_}, data});
+    if (writesPackets) packetWrites_.push_back({{at_, index, origin_}, data});
+  }
+
+  /// Of a step that comes next: of its sources and destinations, so many are data.
+  void notePackets(const Step& step, size_t rawFrom, size_t rawTo) {
+    PacketStep& noted = packetSteps_.emplace_back();
+    noted.use = {at_, lane().size(), origin_};
+    const auto note = [&](const std::vector<Place>& places, size_t raw) {
+      for (size_t p = 0; p < places.size(); ++p) {
+        if (places[p].buffer != Buffer::Scratch) continue;
+        for (int i = 0; i < step.count; ++i) {
+          (p < raw ? noted.raw : noted.packets).insert({places[p].rank, places[p].index + i});
+        }
+      }
+    };
+    note(step.from, rawFrom);
+    note(step.to, rawTo);
   }
 
   /// Several moves in one operation: the first source to the first destination, and so on.
@@ -339,12 +370,6 @@ class Lowering : private Cursor {
                name == "glres") {
       addMove(op, op.dst, op.src, false, false);
     } else if (name == "repkt" || name == "respkt" || name == "recpkt" || name == "recspkt") {
-      // The first source and the first destination are data, which scratch could not tell.
-      for (const auto* chunks : {&op.src, &op.dst}) {
-        if (!chunks->empty() && chunks->front().type == "s") {
-          fail("a reduction of packets whose data is in scratch");
-        }
-      }
       addMove(op, op.dst, op.src, true, name != "repkt");
     } else {
       failAsWrong("there is no such operation");
@@ -394,10 +419,10 @@ class Lowering : private Cursor {
   /// Every write of packets gets a channel to every lane that reads them.
   void settlePackets() {
     std::map<Slot, const Use*> writers;
-    for (const Use& write : packetWrites_) {
+    for (const PacketUse& write : packetWrites_) {
       goTo(write);
       const Step& step = plan_.lane(write.lane)[write.step];
-      for (const Place& place : step.to) {
+      for (const Place& place : std::span(step.to).subspan(write.raw)) {
         for (int i = 0; i < step.count && place.buffer == Buffer::Scratch; ++i) {
           if (!writers.try_emplace({place.rank, place.index + i}, &write).second) {
             failAsWrong("scratch[" + std::to_string((place.index + i) / factor_) + "] of rank " +
@@ -408,11 +433,11 @@ class Lowering : private Cursor {
       }
     }
     std::set<std::tuple<LaneId, size_t, LaneId>> announced;
-    for (const Use& read : packetReads_) {
+    for (const PacketUse& read : packetReads_) {
       goTo(read);
       Step& step = plan_.lane(read.lane)[read.step];
       std::set<const Use*> awaited;
-      for (const Place& place : step.from) {
+      for (const Place& place : std::span(step.from).subspan(read.raw)) {
         for (int i = 0; i < step.count && place.buffer == Buffer::Scratch; ++i) {
           const auto writer = writers.find({place.rank, place.index + i});
           if (writer == writers.end()) {
@@ -432,12 +457,65 @@ class Lowering : private Cursor {
         step.waits.push_back({channel, 1});
       }
     }
-    for (const Use& write : packetWrites_) {
+    for (const PacketUse& write : packetWrites_) {
       goTo(write);
       const Step& step = plan_.lane(write.lane)[write.step];
       const auto remote = [&](const Place& place) { return place.rank != at_.rank; };
-      if (step.signals.empty() && std::any_of(step.to.begin(), step.to.end(), remote)) {
+      if (step.signals.empty() && std::any_of(step.to.begin() + write.raw, step.to.end(), remote)) {
         failAsWrong("nobody reads the packets");
+      }
+    }
+    leave();
+  }
+
+  /// A step takes all that it has in scratch as packets, or nothing. Where one has both there, its
+  /// packets become data: they have their channels, as all packets have. So do others that come to
+  /// the same places.
+  void settleMixtures() {
+    std::set<Slot> plain;
+    bool more = true;
+    while (more) {
+      more = false;
+      for (PacketStep& noted : packetSteps_) {
+        Step& step = plan_.lane(noted.use.lane)[noted.use.step];
+        const bool meets = std::any_of(noted.packets.begin(), noted.packets.end(),
+                                       [&](const Slot& slot) { return plain.contains(slot); });
+        if (!step.packet || (noted.raw.empty() && !meets)) continue;
+        step.packet = false;
+        plain.insert(noted.packets.begin(), noted.packets.end());
+        more = true;
+      }
+    }
+    if (!plain.empty()) checkPlain(plain);
+  }
+
+  /// That nobody takes packets as data where the verifier does not tell them apart.
+  void checkPlain(const std::set<Slot>& plain) {
+    const auto check = [&](const Use& use, const Slot& slot) {
+      if (!plain.contains(slot)) return;
+      goTo(use);
+      failAsWrong("it has data in scratch[" + std::to_string(slot.second / factor_) + "] of rank " +
+                  std::to_string(slot.first) + ", which gets packets");
+    };
+    std::set<std::pair<LaneId, size_t>> packetSteps;
+    for (const PacketStep& noted : packetSteps_) {
+      packetSteps.emplace(noted.use.lane, noted.use.step);
+      for (const Slot& slot : noted.raw) check(noted.use, slot);
+    }
+    for (int r = 0; r < plan_.ranks; ++r) {
+      for (int l = 0; l < static_cast<int>(plan_.programs[r].size()); ++l) {
+        const Lane& steps = plan_.programs[r][l];
+        for (size_t s = 0; s < steps.size(); ++s) {
+          if (packetSteps.contains({{r, l}, s})) continue;
+          for (const auto* places : {&steps[s].from, &steps[s].to}) {
+            for (const Place& place : *places) {
+              if (place.buffer != Buffer::Scratch) continue;
+              for (int i = 0; i < steps[s].count; ++i) {
+                check({{r, l}, s, origins_[r][l][s]}, {place.rank, place.index + i});
+              }
+            }
+          }
+        }
       }
     }
     leave();
@@ -527,7 +605,8 @@ class Lowering : private Cursor {
   std::optional<std::pair<LaneId, Origin>> unordered_;
   bool mayStick_ = false;
   std::map<std::tuple<LaneId, LaneId, std::string>, int> channels_;
-  std::vector<Use> packetWrites_, packetReads_;
+  std::vector<PacketUse> packetWrites_, packetReads_;
+  std::vector<PacketStep> packetSteps_;
 };
 
 }  // namespace
