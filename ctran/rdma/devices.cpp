@@ -1,7 +1,5 @@
 #include "ctran/rdma/devices.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <mutex>
 
@@ -47,9 +45,9 @@ std::shared_ptr<RdmaDevices> RdmaDevices::get() {
 }
 
 RdmaDevices::RdmaDevices(std::vector<std::unique_ptr<IbDevice>> devices)
-    : devices_(std::move(devices)), token_(randomToken()), process_(::getpid()) {}
+    : devices_(std::move(devices)), token_(randomToken()), process_(processToken()) {}
 
-bool RdmaDevices::areOurs() const { return process_ == ::getpid(); }
+bool RdmaDevices::areOurs() const { return process_ == processToken(); }
 
 void RdmaDevices::pollEvents() {
   const std::lock_guard lock(events_);  // to read one where there is none waits

@@ -52,7 +52,7 @@ class RdmaDevices {
 
   std::vector<std::unique_ptr<IbDevice>> devices_;
   const uint64_t token_;
-  const int process_;
+  const uint64_t process_;
   std::mutex events_;
   std::vector<std::weak_ptr<RdmaWatch>> watches_;  // guarded by events_
   std::array<std::atomic<bool>, kMost> gone_{}, down_{};
