@@ -114,7 +114,7 @@ class RdmaFuture {
 
  private:
   /// To sleep and be woken takes longer than most transfers.
-  static constexpr std::chrono::nanoseconds kDriving = std::chrono::milliseconds(2);
+  static constexpr std::chrono::nanoseconds kDriving = std::chrono::milliseconds(20);
   /// Polls between two looks at the clock, and two times at which the processor is given away.
   static constexpr unsigned kPollsPerLook = 16, kPollsPerYield = 64;
 
