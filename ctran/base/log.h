@@ -48,10 +48,10 @@ inline bool logs(LogComponent component, LogLevel level) {
 }
 
 /// Writes one line, in one system call, so that lines of ranks that share a terminal do not mix:
-/// "12:34:56.789012 ctran[pid] rank 3 warn transport: text"; or as JSON if TORCHCOMM_LOG_TO says
-/// so. Safe from any thread. Printf-style; a message longer than about 3000 bytes is cut. For each
-/// `format` up to level info, TORCHCOMM_LOG_RATE lines a second are written; the next line counts
-/// those that were left out.
+/// "12:34:56.789012 ctran[pid] rank 3 warn transport: text"; or as JSON if TORCHCOMM_LOG_FORMAT
+/// says so. Safe from any thread. Printf-style; a message longer than about 3000 bytes is cut. For
+/// each `format` up to level info, TORCHCOMM_LOG_RATE lines a second are written; the next line
+/// counts those that were left out.
 [[gnu::format(printf, 3, 4)]] void log(LogComponent component, LogLevel level, const char* format,
                                        ...);
 
