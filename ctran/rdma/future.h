@@ -78,8 +78,8 @@ class RdmaFuture {
   /// Calls `function` at the end, on the thread that sees it, or here if there has been an end. At
   /// most one function.
   void onReady(std::function<void(const RdmaOutcome&)> function) const {
-    if (isReady()) return function(state_->outcome);
-    if (!isOurs()) return function(ofParent());
+    if (isReady()) return call(function, state_->outcome);
+    if (!isOurs()) return call(function, ofParent());
     const std::shared_ptr<RdmaDriver> driver = state_->driver.lock();
     if (driver) driver->beginSleeping();  // finish() ends it
     {
@@ -90,7 +90,7 @@ class RdmaFuture {
       }
     }
     if (driver) driver->endSleeping();
-    function(state_->outcome);
+    call(function, state_->outcome);
   }
 
   /// For whoever carries the transfer out; once.
@@ -105,11 +105,7 @@ class RdmaFuture {
     }
     if (!function) return;
     endSleeping();
-    struct Callback {
-      const bool outer = std::exchange(isInCallback_, true);
-      ~Callback() { isInCallback_ = outer; }
-    } const callback;
-    function(state_->outcome);
+    call(function, state_->outcome);
   }
 
  private:
@@ -117,6 +113,16 @@ class RdmaFuture {
   static constexpr std::chrono::nanoseconds kDriving = std::chrono::milliseconds(20);
   /// Polls between two looks at the clock, and two times at which the processor is given away.
   static constexpr unsigned kPollsPerLook = 16, kPollsPerYield = 64;
+
+  /// It may not wait, on whichever thread it is.
+  static void call(const std::function<void(const RdmaOutcome&)>& function,
+                   const RdmaOutcome& outcome) {
+    struct Callback {
+      const bool outer = std::exchange(isInCallback_, true);
+      ~Callback() { isInCallback_ = outer; }
+    } const callback;
+    function(outcome);
+  }
 
   /// Nothing of the parent's may be locked in a forked child: who has locked it may not be there.
   bool isOurs() const { return state_->process == processToken(); }
