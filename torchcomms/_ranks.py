@@ -24,13 +24,6 @@ def is_rank() -> bool:
     return _WORKER in os.environ or {"RANK", "WORLD_SIZE", "MASTER_ADDR"} <= os.environ.keys()
 
 
-def say_error(text: str) -> None:
-    """Writes a line to stderr, in one piece: ranks share it."""
-    if sys.stderr is not None:  # else it was closed by whoever started this
-        sys.stderr.write(f"{text}\n")
-        sys.stderr.flush()
-
-
 def check_gpus(ranks: int) -> None:
     """Raises CommError unless there is a GPU for each of so many ranks of this host."""
     import torch

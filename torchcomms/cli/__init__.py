@@ -8,7 +8,6 @@ import sys
 from collections.abc import Sequence
 from typing import TextIO
 
-from torchcomms import _ranks
 from torchcomms._errors import CommError
 from torchcomms.cli import bench, completion, doctor, env, records
 from torchcomms.plan import _cli as plan_cli
@@ -79,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
         return code
     except CommError as error:
-        _ranks.say_error(f"torchcomms {parsed.command}: {error}")
+        _say_error(f"torchcomms {parsed.command}: {error}")
         return _FAILED
     except KeyboardInterrupt:
         return _INTERRUPTED
@@ -90,8 +89,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if sys.stdout is not None and _is_stuck(sys.stdout):
             _drop_output()
         where = "" if error.filename is None else f"{error.filename}: "
-        _ranks.say_error(f"torchcomms {parsed.command}: {where}{error.strerror or error}")
+        _say_error(f"torchcomms {parsed.command}: {where}{error.strerror or error}")
         return _FAILED
+
+
+def _say_error(text: str) -> None:
+    """Writes a line to stderr, in one piece: ranks share it."""
+    if sys.stderr is not None:  # else it was closed by whoever started this
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
 
 
 def _is_stuck(stream: TextIO) -> bool:

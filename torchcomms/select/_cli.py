@@ -105,7 +105,7 @@ def explain(arguments: argparse.Namespace) -> int:
 
     dtype = getattr(torch, arguments.dtype, None)
     if not isinstance(dtype, torch.dtype):
-        _ranks.say_error(f"error: torch has no data type '{arguments.dtype}'")
+        print(f"error: torch has no data type '{arguments.dtype}'", file=sys.stderr)
         return 2
     try:
         found = select.explain(
@@ -113,7 +113,7 @@ def explain(arguments: argparse.Namespace) -> int:
         )
         print(json.dumps(asdict(found)) if arguments.json else found)
     except (ValueError, CommError) as error:
-        _ranks.say_error(f"error: {error}")
+        print(f"error: {error}", file=sys.stderr)
         return 2
     return 0
 
@@ -127,8 +127,7 @@ def tune(arguments: argparse.Namespace) -> int:
     """Runs as one process per rank: this one starts them, or is one of a launcher's."""
     wrong = _fault(arguments)
     if wrong:
-        _ranks.say_error(f"torchcomms tune: {wrong}")
-        return 2
+        raise CommError(wrong)
     if _ranks.is_rank():
         return _tune_as_rank(arguments)
     if _is_on_gpus(arguments):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from torchcomms import _arguments, _ranks
+from torchcomms._errors import CommError
 from torchcomms.version import __version__
 
 _NAMES = (
@@ -125,16 +126,18 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 
 def run(parsed: argparse.Namespace, arguments: Sequence[str]) -> int:
-    """Returns the exit code. `arguments` are those that were parsed, for the ranks."""
+    """Returns the exit code. `arguments` are those that were parsed, for the ranks.
+
+    Raises:
+        CommError, OSError: what the command says.
+    """
     wrong = _fault(parsed)
     if wrong:
-        _ranks.say_error(f"torchcomms bench: {wrong}")
-        return 2
+        raise CommError(wrong)
     if _ranks.is_rank() or "OMPI_COMM_WORLD_RANK" in os.environ:
         return _as_rank(parsed)
     if parsed.root >= (parsed.ranks or 2):
-        _ranks.say_error(f"torchcomms bench: there is no rank {parsed.root}")
-        return 2
+        raise CommError(f"there is no rank {parsed.root}")
     if parsed.device == "cuda":
         _ranks.check_gpus(parsed.ranks or 2)
     return _ranks.run(parsed.ranks or 2, arguments)
@@ -170,7 +173,6 @@ def _as_rank(parsed: argparse.Namespace) -> int:
     import torch
 
     from torchcomms import _rendezvous
-    from torchcomms._errors import CommError
     from torchcomms.cli.bench import libraries, measure, report
     from torchcomms.cli.bench.operations import OPERATIONS, Place
 
@@ -179,15 +181,12 @@ def _as_rank(parsed: argparse.Namespace) -> int:
     try:
         rank, size, store = _rendezvous.resolve("bench", None, timedelta(seconds=60))
         opened = libraries.open_all(names, device)
-    except CommError as error:
-        _ranks.say_error(f"torchcomms bench: {error}")
-        return 2
+    except CommError:
+        raise
     except (RuntimeError, ValueError, ImportError) as error:  # those of torch have stacks below
-        _ranks.say_error(f"torchcomms bench: {str(error).partition(chr(10))[0]}")
-        return 2
+        raise CommError(str(error).partition("\n")[0]) from error
     if not 0 <= parsed.root < size:
-        _ranks.say_error(f"torchcomms bench: there is no rank {parsed.root}")
-        return 2
+        raise CommError(f"there is no rank {parsed.root}")
     if store is None:
         store = torch.distributed.HashStore()
     place = Place(
@@ -241,11 +240,7 @@ def _as_rank(parsed: argparse.Namespace) -> int:
     for library in opened:
         library.end()
     if rank == 0 and parsed.plot is not None:
-        try:
-            parsed.plot.write_text(report.plot(title, rows))
-        except OSError as error:
-            _ranks.say_error(f"torchcomms bench: {parsed.plot}: {error.strerror}")
-            return 2
+        parsed.plot.write_text(report.plot(title, rows))
     return 1 if any(row.wrong for row in rows) else 0
 
 
