@@ -116,8 +116,8 @@ Plan twoShotPullAllReduce(const Recipe& recipe) {
     for (const LaneId id : readers) {
       if (id.rank != r) others.push_back(id);
     }
-    inputs.push_back(
-        &b.sharedBuffer({r, 0}, readers, n));  // its own lane 1 too: it must not be ahead
+    // Its own lane 1 reads, too: it must not be ahead.
+    inputs.push_back(&b.sharedBuffer({r, 0}, readers, n));
     results.push_back(&b.sharedBuffer({r, 1}, others, 1));
   }
   for (int r = 0; r < n; ++r) {

@@ -319,16 +319,23 @@ class Lowering : private Cursor {
   void notePackets(const Step& step, size_t rawFrom, size_t rawTo) {
     PacketStep& noted = packetSteps_.emplace_back();
     noted.use = {at_, lane().size(), origin_};
-    const auto note = [&](const std::vector<Place>& places, size_t raw) {
-      for (size_t p = 0; p < places.size(); ++p) {
-        if (places[p].buffer != Buffer::Scratch) continue;
-        for (int i = 0; i < step.count; ++i) {
-          (p < raw ? noted.raw : noted.packets).insert({places[p].rank, places[p].index + i});
-        }
-      }
+    const auto note = [&](std::span<const Place> places, size_t raw) {
+      forSlots(places.first(raw), step.count, [&](const Slot& slot) { noted.raw.insert(slot); });
+      forSlots(places.subspan(raw), step.count,
+               [&](const Slot& slot) { noted.packets.insert(slot); });
     };
     note(step.from, rawFrom);
     note(step.to, rawTo);
+  }
+
+  /// The chunks of scratch among those places.
+  template <class Function>
+  static void forSlots(std::span<const Place> places, int count, const Function& function) {
+    for (const Place& place : places) {
+      for (int i = 0; i < count && place.buffer == Buffer::Scratch; ++i) {
+        function(Slot(place.rank, place.index + i));
+      }
+    }
   }
 
   /// Several moves in one operation: the first source to the first destination, and so on.
@@ -507,13 +514,9 @@ class Lowering : private Cursor {
         const Lane& steps = plan_.programs[r][l];
         for (size_t s = 0; s < steps.size(); ++s) {
           if (packetSteps.contains({{r, l}, s})) continue;
+          const Use use{{r, l}, s, origins_[r][l][s]};
           for (const auto* places : {&steps[s].from, &steps[s].to}) {
-            for (const Place& place : *places) {
-              if (place.buffer != Buffer::Scratch) continue;
-              for (int i = 0; i < steps[s].count; ++i) {
-                check({{r, l}, s, origins_[r][l][s]}, {place.rank, place.index + i});
-              }
-            }
+            forSlots(*places, steps[s].count, [&](const Slot& slot) { check(use, slot); });
           }
         }
       }
