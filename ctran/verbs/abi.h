@@ -32,6 +32,7 @@ enum ibv_port_state : unsigned {
 };
 enum : unsigned { IBV_LINK_LAYER_UNSPECIFIED, IBV_LINK_LAYER_INFINIBAND, IBV_LINK_LAYER_ETHERNET };
 enum ibv_gid_type : unsigned { IBV_GID_TYPE_IB, IBV_GID_TYPE_ROCE_V1, IBV_GID_TYPE_ROCE_V2 };
+enum ibv_fork_status : unsigned { IBV_FORK_DISABLED, IBV_FORK_ENABLED, IBV_FORK_UNNEEDED };
 enum ibv_event_type : unsigned {
   IBV_EVENT_CQ_ERR,
   IBV_EVENT_QP_FATAL,

@@ -24,9 +24,12 @@ constexpr const char* kInstall =
 
 /// Before Linux 5.12 a process that forks and then writes to registered memory gets other pages
 /// than its devices have, unless the child is not given those (MADV_DONTFORK), which the library
-/// sees to.
+/// sees to once it is asked, on any Linux: the child then ends when it reads what shares a page
+/// with registered memory.
 int makeForksSafe() {
-  const int errnum = VerbsLibrary::get().fork_init();
+  const VerbsLibrary& library = VerbsLibrary::get();
+  if (library.is_fork_initialized && library.is_fork_initialized() == IBV_FORK_UNNEEDED) return 0;
+  const int errnum = library.fork_init();
   if (errnum != 0) {
     ctran::log(ctran::LogComponent::Transport, ctran::LogLevel::Warn,
                "RDMA may miss what is written after a fork, on a Linux before 5.12: ibv_fork_init: "

@@ -45,10 +45,11 @@ struct ibv_compat_port_attr;  ///< ibv_port_attr up to `flags`: what ibv_query_p
   X(destroy_qp, "IBVERBS_1.1", int, ibv_qp* qp)                                                 \
   X(fork_init, "IBVERBS_1.1", int)
 
-// Null where rdma-core is older than 34 (dma-buf).
+// Null where rdma-core is older than 34 (dma-buf) or 35 (forks).
 #define CTRAN_VERBS_OPTIONAL_FUNCTIONS(X)                                              \
   X(reg_dmabuf_mr, "IBVERBS_1.12", ibv_mr*, ibv_pd* pd, uint64_t offset, size_t bytes, \
-    uint64_t iova, int fd, int access)
+    uint64_t iova, int fd, int access)                                                 \
+  X(is_fork_initialized, "IBVERBS_1.13", ibv_fork_status)
 
 #ifdef IBVERBX_BUILD_RDMA_CORE
 extern "C" {

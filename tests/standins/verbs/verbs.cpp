@@ -539,6 +539,10 @@ STAND_IN int ibv_fork_init() {
   return 0;
 }
 
+STAND_IN ibv_fork_status ibv_is_fork_initialized() {
+  return Wire::get().forksSafe ? IBV_FORK_ENABLED : IBV_FORK_DISABLED;
+}
+
 STAND_IN void standInVerbsReset(uint64_t seed) {
   Wire& wire = Wire::get();
   std::lock_guard lock(wire.mutex);

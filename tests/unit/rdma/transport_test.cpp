@@ -247,9 +247,11 @@ TEST_F(RdmaTransportTest, AForkedChildIsNotLetToWaitForItsParents) {
   const RdmaFuture done = pair.a.transport->write(pair.a.span(0, 100), pair.b.remote(), false);
   expectDone(done);
   const RdmaFuture never = pair.b.transport->waitForWrite();
+  std::ranges::fill(pair.a.memory, 42);
   const pid_t child = ::fork();
   if (child == 0) {
     ::alarm(30);
+    if (pair.a.memory[50] != 42) ::_exit(2);
     bool told = false;
     never.onReady([&](const RdmaOutcome& refused) { told = refused.has_value(); });
     const RdmaOutcome refused = never.outcome();
