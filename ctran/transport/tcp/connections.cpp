@@ -181,7 +181,11 @@ void TcpTransport::connected(Connection& connection, TcpSocket socket, State sta
   log(LogComponent::Transport, LogLevel::Debug, "connected to %s%s", describe(peer.rank).c_str(),
       connection.isFirst() ? "" : " once more");
   if (state == State::Up) say(connection, FrameType::Opened);
-  if (state == State::Up && connection.isFirst()) offer(peer, peer.main());
+  if (connection.isFirst()) {
+    // The caller's card comes first, and is answered soon, see offer().
+    if (state == State::Accepted) watchUrgently(connection.link.socket().get(), true);
+    if (state == State::Up) offer(peer, peer.main());
+  }
   if (told_ && connection.isFirst()) pushFailure(peer);
   if (leaving_) say(connection, FrameType::Goodbye);
   callMore(peer);

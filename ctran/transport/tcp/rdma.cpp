@@ -121,7 +121,9 @@ void TcpTransport::sayOf(Peer& peer, const Rail& rail, FrameType what, uint64_t 
 void TcpTransport::offer(Peer& peer, Rail& rail) {
   if (rail.hasOffered || leaving_ || told_) return;
   rail.hasOffered = true;
-  if (hasHungUp(peer.first().link.socket())) return;
+  const TcpSocket& socket = peer.first().link.socket();
+  if (rail.index == 0) watchUrgently(socket.get(), false);
+  if (hasHungUp(socket)) return;
   openDevices();
   std::string& why = peer.whyNoRdma;
   if (devices_.empty()) {
@@ -144,17 +146,21 @@ void TcpTransport::offer(Peer& peer, Rail& rail) {
     return;
   }
   rail.link = *std::move(made);
+  // The peer is answered at once, though this rank be in no call: one that has sent, and leaves
+  // before the answer, drops what has not arrived. Later on the connection tells of nothing but
+  // failures and ends.
+  if (rail.index == 0) watchUrgently(socket.get(), true);
   if (why.empty()) why = "RDMA is not agreed yet";
-  sayCard(peer, rail, rail.link->card());
+  pushCard(peer, rail, rail.link->card());
+  flush(peer);
 }
 
-void TcpTransport::sayCard(Peer& peer, const Rail& rail, const IbCard& card) {
+void TcpTransport::pushCard(Peer& peer, const Rail& rail, const IbCard& card) {
   FrameHeader header{FrameType::Card, sizeof(IbCard), {kCollectiveQueue, rail.index, 0}};
   Link::Outgoing frame{header};
   const auto* bytes = reinterpret_cast<const std::byte*>(&card);
   frame.owned.assign(bytes, bytes + sizeof(IbCard));
   peer.first().link.push(std::move(frame));
-  flush(peer);
 }
 
 /// The rails beside the first, for pairs that move much.
@@ -167,7 +173,8 @@ void TcpTransport::offerMore(Peer& peer) {
 }
 
 /// A card that no peer sends ends the connection; one that does not go with this rank's leaves it
-/// without RDMA. A rank that cannot use RDMA answers so.
+/// without RDMA. A rank that cannot use RDMA says so with what it sends next: it does not watch the
+/// connection while it is in no call, see offer().
 void TcpTransport::cardCame(Peer& peer, Rail& rail) {
   IbCard card;
   std::memcpy(&card, rail.card.data(), sizeof card);
@@ -175,10 +182,10 @@ void TcpTransport::cardCame(Peer& peer, Rail& rail) {
   offer(peer, rail);
   if (!rail.link) {
     const bool isOffer = card.version != IbCard::kNone;
-    if (isOffer && !leaving_ && !told_ && !hasHungUp(peer.first().link.socket())) {
+    if (isOffer && !leaving_ && !told_) {
       IbCard none;
       none.version = IbCard::kNone;
-      sayCard(peer, rail, none);
+      pushCard(peer, rail, none);
     }
     return;
   }
@@ -187,9 +194,10 @@ void TcpTransport::cardCame(Peer& peer, Rail& rail) {
   if (const auto done = rail.link->connect(card); !done) {
     rail.link->close();
     rail.failedAt = -1;
+    if (rail.index != 0) return;
+    watchUrgently(peer.first().link.socket().get(), false);
     // After a failure that is why.
-    if (rail.index == 0 && rail.attempts == 0)
-      peer.whyNoRdma = "RDMA to it cannot be had: " + done.error().errStr;
+    if (rail.attempts == 0) peer.whyNoRdma = "RDMA to it cannot be had: " + done.error().errStr;
     return;
   }
   sayOf(peer, rail, FrameType::Connected);
@@ -256,11 +264,7 @@ void TcpTransport::pollRail(Peer& peer, Rail& rail) {
   if (!rail.sends && rail.isProven && rail.isProvenThere && peer.asked.empty()) {
     sayOf(peer, rail, FrameType::Switch);
     rail.sends = true;
-    if (rail.index == 0) {
-      peer.whyNoRdma.clear();
-      // From here on it tells of nothing but failures and ends.
-      watchUrgently(peer.first().link.socket().get(), true);
-    }
+    if (rail.index == 0) peer.whyNoRdma.clear();
     log(LogComponent::Transport, LogLevel::Debug, "rank %d sends to %s over RDMA (%s)", rank_,
         describe(peer.rank).c_str(), link.device().name().c_str());
     offerMore(peer);

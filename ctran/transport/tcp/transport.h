@@ -133,7 +133,7 @@ class TcpTransport final : public Transport {
   void heedCallers(bool heeds);
   void openDevices();
   void offer(Peer& peer, Rail& rail);
-  void sayCard(Peer& peer, const Rail& rail, const IbCard& card);
+  void pushCard(Peer& peer, const Rail& rail, const IbCard& card);
   std::optional<size_t> deviceFor(const Peer& peer, const Rail& rail) const;
   void offerMore(Peer& peer);
   void sayOf(Peer& peer, const Rail& rail, FrameType what, uint64_t offset = 0);
