@@ -1,9 +1,9 @@
 // What the leader of a new group does where it hears all others itself.
 #include <algorithm>
 
-#include "ctran/bootstrap/callers.h"
+#include "ctran/bootstrap/bootstrap_tree.h"
 #include "ctran/bootstrap/hand_over_messages.h"
-#include "ctran/bootstrap/meeting_tree.h"
+#include "ctran/bootstrap/joining_ranks.h"
 #include "ctran/os/process.h"
 
 namespace ctran::hand_over {
@@ -16,13 +16,13 @@ constexpr size_t kMaxOnTheirWay = 256;
 /// All ranks join rank 0.
 class Reception {
  public:
-  Reception(Doorman& local, Doorman* doorman, const LeaderAddress& address, int size,
+  Reception(Acceptor& local, Acceptor* acceptor, const LeaderAddress& address, int size,
             UniqueFd memory, UniqueFd brings, const HasEnded& hasEnded)
       : key_(address.key),
         host_(address.host.data()),
         size_(size),
-        callers_(local, doorman, address.key, size, 1, size - 1) {
-    callers_.watch(hasEnded);
+        joining_(local, acceptor, address.key, size, 1, size - 1) {
+    joining_.watch(hasEnded);
     group_.memory = std::move(memory);
     group_.brought.resize(size);
     group_.brought[0] = std::move(brings);
@@ -33,7 +33,7 @@ class Reception {
   HostGroup run(Deadline deadline, const Interrupt& interrupt) {
     try {
       awaitAll(deadline, interrupt);
-      if (callers_.anyIsFar()) {
+      if (joining_.anyIsFar()) {
         tellPlaces(deadline, interrupt);
       } else {
         handOver(deadline, interrupt);
@@ -47,10 +47,10 @@ class Reception {
 
  private:
   void awaitAll(Deadline deadline, const Interrupt& interrupt) {
-    while (!callers_.areComplete()) {
+    while (!joining_.areComplete()) {
       std::vector<int> news;
       try {
-        news = callers_.hear(deadline, interrupt);
+        news = joining_.hear(deadline, interrupt);
       } catch (const Error& error) {
         if (error.kind() != ErrorKind::Timeout) throw;
         giveUpOn(missing());
@@ -63,14 +63,14 @@ class Reception {
 
   uint64_t missing() const {
     uint64_t bits = 0;
-    for (const int r : callers_.absent()) bits |= uint64_t{1} << r;
+    for (const int r : joining_.absent()) bits |= uint64_t{1} << r;
     return bits;
   }
 
   /// What has become of one rank is told to all others that have joined.
   void answerAll(int except, Reply reply, uint64_t detail) const {
-    for (const int r : callers_.present()) {
-      if (r != except) answer(callers_.socketOf(r), reply, detail);
+    for (const int r : joining_.present()) {
+      if (r != except) answer(joining_.socketOf(r), reply, detail);
     }
   }
 
@@ -82,11 +82,11 @@ class Reception {
 
   [[noreturn]] void lose(int rank) {
     answerAll(rank, Reply::Lost, static_cast<uint64_t>(rank));
-    if (!callers_.has(rank)) throw endedError(rank);
-    const Callers::Guest& guest = callers_.guest(rank);
-    throw lostError(rank,
-                    "rank " + std::to_string(rank) +
-                        (guest.near ? " (pid " + std::to_string(guest.pid) + ")" : std::string()));
+    if (!joining_.has(rank)) throw endedError(rank);
+    const JoiningRanks::Joiner& joiner = joining_.joiner(rank);
+    throw lostError(
+        rank, "rank " + std::to_string(rank) +
+                  (joiner.near ? " (pid " + std::to_string(joiner.pid) + ")" : std::string()));
   }
 
   [[noreturn]] void lacksDescriptor(int rank, const std::string& why = {}) const {
@@ -97,10 +97,10 @@ class Reception {
   /// All ranks get everything, or none goes on.
   void handOver(Deadline deadline, const Interrupt& interrupt) {
     for (int r = 1; r < size_; ++r) {
-      Callers::Guest& guest = callers_.guest(r);
-      group_.brought[r] = std::move(guest.brought);
-      group_.pids[r] = guest.pid;
-      group_.processes[r] = guest.process;
+      JoiningRanks::Joiner& joiner = joining_.joiner(r);
+      group_.brought[r] = std::move(joiner.brought);
+      group_.pids[r] = joiner.pid;
+      group_.processes[r] = joiner.process;
     }
     std::vector<int> fds{group_.memory.get()};
     for (const UniqueFd& fd : group_.brought) fds.push_back(fd.get());
@@ -125,7 +125,7 @@ class Reception {
   void tell(int rank, std::span<const std::byte> what, std::span<const int> fds, Deadline deadline,
             const Interrupt& interrupt) {
     try {
-      sendAll(callers_.socketOf(rank), what, fds, deadline, interrupt);
+      sendAll(joining_.socketOf(rank), what, fds, deadline, interrupt);
     } catch (const Error& error) {
       if (error.kind() == ErrorKind::PeerLost) lose(rank);
       if (error.kind() == ErrorKind::Timeout) giveUpOn(rank);
@@ -135,7 +135,7 @@ class Reception {
 
   void takeReceipts(std::vector<int>& owing, Deadline deadline, const Interrupt& interrupt) {
     std::vector<int> sockets;
-    for (const int rank : owing) sockets.push_back(callers_.socketOf(rank).get());
+    for (const int rank : owing) sockets.push_back(joining_.socketOf(rank).get());
     std::vector<size_t> readable;
     try {
       readable = waitReadable(sockets, deadline, interrupt);
@@ -147,7 +147,7 @@ class Reception {
       const int rank = owing[readable[i]];
       Receipt receipt{};
       try {
-        receiveAll(callers_.socketOf(rank), bytesOf(receipt), 0, Deadline{});
+        receiveAll(joining_.socketOf(rank), bytesOf(receipt), 0, Deadline{});
       } catch (const Error&) {
         lose(rank);
       }
@@ -163,19 +163,19 @@ class Reception {
     try {
       Answer several{kProtocol, Reply::SeveralHosts, 0};
       for (rank = 1; rank < size_; ++rank) {
-        sendAll(callers_.socketOf(rank), bytesOf(several), {}, deadline, interrupt);
+        sendAll(joining_.socketOf(rank), bytesOf(several), {}, deadline, interrupt);
       }
       for (rank = 1; rank < size_; ++rank) {
         OnePlace one{};
-        receiveAll(callers_.socketOf(rank), bytesOf(one), 0, deadline, interrupt);
+        receiveAll(joining_.socketOf(rank), bytesOf(one), 0, deadline, interrupt);
         one.place.rank = rank;
         parts.emplace_back(one.place, one.site);
       }
       const Places all = Places::merged(parts);
       Answer welcome{kProtocol, Reply::Welcome, all.bytes().size()};
       for (rank = 1; rank < size_; ++rank) {
-        sendAll(callers_.socketOf(rank), bytesOf(welcome), {}, deadline, interrupt);
-        sendAll(callers_.socketOf(rank), all.bytes(), {}, deadline, interrupt);
+        sendAll(joining_.socketOf(rank), bytesOf(welcome), {}, deadline, interrupt);
+        sendAll(joining_.socketOf(rank), all.bytes(), {}, deadline, interrupt);
       }
       own.hosts->places = all;
       own.hosts->neighbours = NeighbourLists(all).of(0);
@@ -191,28 +191,28 @@ class Reception {
   const JobKey key_;
   const std::string host_;
   const int size_;
-  Callers callers_;
+  JoiningRanks joining_;
   HostGroup group_;
 };
 
 }  // namespace
 
-HostGroup gather(Doorman& local, Doorman* doorman, const LeaderAddress& address, int size,
+HostGroup gather(Acceptor& local, Acceptor* acceptor, const LeaderAddress& address, int size,
                  UniqueFd memory, UniqueFd brings, Deadline deadline, const Interrupt& interrupt,
                  const HasEnded& hasEnded) {
-  if (size > MeetingTree::kMostInOneLevel) {
-    if (doorman == nullptr) {
+  if (size > BootstrapTree::kMostInOneLevel) {
+    if (acceptor == nullptr) {
       throw Error(ErrorKind::Unsupported,
                   std::to_string(size) +
                       " ranks are too many for shared memory, and no network interface can be used",
                   {}, kOp, "see CTRAN_TCP_INTERFACES");
     }
-    Callers callers(local, doorman, address.key, size, 1, MeetingTree{0, size}.children());
-    callers.watch(hasEnded);
-    return meetInTree(&callers, {0, size}, {}, address.key, textOf(address.host), deadline,
+    JoiningRanks joining(local, acceptor, address.key, size, 1, BootstrapTree{0, size}.children());
+    joining.watch(hasEnded);
+    return meetInTree(&joining, {0, size}, {}, address.key, textOf(address.host), deadline,
                       interrupt);
   }
-  return Reception(local, doorman, address, size, std::move(memory), std::move(brings), hasEnded)
+  return Reception(local, acceptor, address, size, std::move(memory), std::move(brings), hasEnded)
       .run(deadline, interrupt);
 }
 

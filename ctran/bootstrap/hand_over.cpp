@@ -17,7 +17,7 @@ namespace {
 
 /// Whom this rank calls: rank 0, or in a tree its parent.
 int leaderOf(int rank, int size) {
-  return size > MeetingTree::kMostInOneLevel ? MeetingTree::parentOf(rank) : 0;
+  return size > BootstrapTree::kMostInOneLevel ? BootstrapTree::parentOf(rank) : 0;
 }
 
 std::vector<NetAddress> addressesByReach(const LeaderAddress& leader) {
@@ -30,25 +30,25 @@ std::vector<NetAddress> addressesByReach(const LeaderAddress& leader) {
 /// Connects to the leader; empty, and `notJoined`, if it cannot be reached.
 Socket callLeader(const LeaderAddress& leader, int rank, int size, Deadline deadline,
                   const Interrupt& interrupt, NotJoined& notJoined) {
-  Caller caller(addressesByReach(leader), leader.key,
-                {rank, size, leaderOf(rank, size), Purpose::Join});
-  Caller::State state{};
+  Connector connector(addressesByReach(leader), leader.key,
+                      {rank, size, leaderOf(rank, size), Purpose::Join});
+  Connector::State state{};
   try {
-    state = awaitVerdict(caller, deadline, interrupt);
+    state = awaitVerdict(connector, deadline, interrupt);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::Timeout) throw;
     notJoined = {kNoAnswer, true};
     return {};
   }
-  if (state == Caller::State::Welcome) return caller.takeSocket();
-  if (state == Caller::State::Failed) {
-    notJoined = {caller.why(), caller.somebodyListens()};
+  if (state == Connector::State::Welcome) return connector.takeSocket();
+  if (state == Connector::State::Failed) {
+    notJoined = {connector.why(), connector.somebodyListens()};
     return {};
   }
-  if (caller.verdict() == Verdict::OtherSize) throw sizeError(rank, size, 0);
+  if (connector.verdict() == Verdict::OtherSize) throw sizeError(rank, size, 0);
   throw Error(ErrorKind::InvalidArgument,
-              "rank " + std::to_string(rank) + " cannot join: it " + text(caller.verdict()), {rank},
-              kOp, "give every process a rank of its own");
+              "rank " + std::to_string(rank) + " cannot join: it " + text(connector.verdict()),
+              {rank}, kOp, "give every process a rank of its own");
 }
 
 Error senselessError() {
@@ -141,7 +141,7 @@ bool LeaderAddress::isDeserted(const std::string& fromHost) const {
 Leader::Leader(const JobKey& key, const std::string& socketName) {
   copyText(address_.socketName, socketName);
   address_.key = key;
-  local_ = std::make_unique<Doorman>(socketName, key);
+  local_ = std::make_unique<Acceptor>(socketName, key);
 }
 
 Leader::Leader(Reach reach, const std::string& host) : Leader(reach, host, randomKey()) {}
@@ -151,8 +151,8 @@ Leader::Leader(Reach reach, const std::string& host, const JobKey& key)
   copyText(address_.host, host);
   if (reach == Reach::OneHost) return;
   try {
-    doorman_ = std::make_unique<Doorman>(localAddresses(), address_.key, 0, 0);
-    const std::vector<NetAddress>& addresses = doorman_->addresses();
+    acceptor_ = std::make_unique<Acceptor>(localAddresses(), address_.key, 0, 0);
+    const std::vector<NetAddress>& addresses = acceptor_->addresses();
     std::copy_n(addresses.begin(), std::min(addresses.size(), kMaxAddresses),
                 address_.addresses.begin());
   } catch (const Error& error) {
@@ -163,26 +163,26 @@ Leader::Leader(Reach reach, const std::string& host, const JobKey& key)
 
 void Leader::dismiss() {
   local_->dismiss();
-  if (doorman_) doorman_->dismiss();
+  if (acceptor_) acceptor_->dismiss();
 }
 
 std::set<std::string> Leader::takeStrangers() {
   std::set<std::string> strangers = local_->takeStrangers();
-  if (doorman_) strangers.merge(doorman_->takeStrangers());
+  if (acceptor_) strangers.merge(acceptor_->takeStrangers());
   return strangers;
 }
 
 HostGroup Leader::gather(int size, UniqueFd memory, Deadline deadline, const Interrupt& interrupt,
                          UniqueFd brings, std::string_view occasion) {
-  return hand_over::gather(*local_, doorman_.get(), address_.forOccasion(occasion), size,
+  return hand_over::gather(*local_, acceptor_.get(), address_.forOccasion(occasion), size,
                            std::move(memory), std::move(brings), deadline, interrupt, hasEnded_);
 }
 
 Hosts hostsOfOwn(const JobKey& key, int rank, int size, const std::vector<NetAddress>& addresses) {
   Hosts hosts;
   hosts.key = key;
-  hosts.doorman = std::make_unique<Doorman>(addresses, key, rank, size);
-  const int port = hosts.doorman->addresses().front().port;
+  hosts.acceptor = std::make_unique<Acceptor>(addresses, key, rank, size);
+  const int port = hosts.acceptor->addresses().front().port;
   hosts.local = std::make_unique<Leader>(key, hand_over::localSocketName(key, rank, port));
   return hosts;
 }
@@ -250,8 +250,8 @@ std::optional<HostGroup> join(const LeaderAddress& leader, int rank, int size, D
                               const std::string& host, UniqueFd brings, Leader* own) {
   using namespace hand_over;
   const std::string self = "rank " + std::to_string(rank);
-  const MeetingTree tree{rank, size};
-  const bool meetsInTree = size > MeetingTree::kMostInOneLevel;
+  const BootstrapTree tree{rank, size};
+  const bool meetsInTree = size > BootstrapTree::kMostInOneLevel;
   const int above = leaderOf(rank, size);
   const bool sameHost = host == textOf(leader.host);
   Answer answer{};
@@ -279,13 +279,13 @@ std::optional<HostGroup> join(const LeaderAddress& leader, int rank, int size, D
       sendAll(socket.fd(), bytesOf(hello), bringsFd, deadline, interrupt);
     }
     if (meetsInTree) {
-      std::optional<Callers> callers;
+      std::optional<JoiningRanks> joining;
       if (tree.children() > 0) {
-        callers.emplace(own->local(), own->doorman(), leader.key, size, tree.firstChild(),
+        joining.emplace(own->local(), own->acceptor(), leader.key, size, tree.firstChild(),
                         tree.children());
-        callers->watch(own->watched());
+        joining->watch(own->watched());
       }
-      return meetInTree(callers ? &*callers : nullptr, tree, std::move(socket), leader.key, host,
+      return meetInTree(joining ? &*joining : nullptr, tree, std::move(socket), leader.key, host,
                         deadline, interrupt);
     }
     const auto hear = [&] {

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "ctran/base/error.h"
-#include "ctran/bootstrap/callers.h"
 #include "ctran/bootstrap/handshake.h"
+#include "ctran/bootstrap/joining_ranks.h"
 #include "ctran/bootstrap/places.h"
 #include "ctran/os/process.h"
 #include "ctran/os/unix_socket.h"
@@ -54,7 +54,7 @@ struct Neighbours {
 struct HostGroup;
 
 /// The part of rank 0. It listens from construction on, then hands `memory` to every rank that
-/// proves the key. Where ranks meet in a tree (MeetingTree), ranks that have children have a
+/// proves the key. Where ranks meet in a tree (BootstrapTree), ranks that have children have a
 /// Leader, too.
 class Leader {
  public:
@@ -72,7 +72,7 @@ class Leader {
   /// that came and died, Mismatch naming one that was started with another size, System naming one
   /// that has no descriptor left. If the ranks are on several hosts, or too many for one, they
   /// learn each other's places instead of getting the memory and what they bring. Can be called
-  /// again. If there are more ranks than it can hear, it hears its children, see MeetingTree.
+  /// again. If there are more ranks than it can hear, it hears its children, see BootstrapTree.
   HostGroup gather(int size, UniqueFd memory, Deadline deadline,
                    const Interrupt& interrupt = nullptr, UniqueFd brings = openOwnPidFd(),
                    std::string_view occasion = {});
@@ -81,18 +81,18 @@ class Leader {
   void watch(HasEnded hasEnded) { hasEnded_ = std::move(hasEnded); }
   const HasEnded& watched() const { return hasEnded_; }
 
-  /// Call these functions of Doorman for the callers of this host and of others.
+  /// Call these functions of Acceptor for the callers of this host and of others.
   void dismiss();
   std::set<std::string> takeStrangers();
 
   // What follows is for hearing the ranks below this one in the tree.
-  Doorman& local() { return *local_; }
-  Doorman* doorman() { return doorman_.get(); }
+  Acceptor& local() { return *local_; }
+  Acceptor* acceptor() { return acceptor_.get(); }
 
  private:
   LeaderAddress address_;
-  std::unique_ptr<Doorman> local_;    // for callers of this host
-  std::unique_ptr<Doorman> doorman_;  // for callers of other hosts; null without a network
+  std::unique_ptr<Acceptor> local_;     // for callers of this host
+  std::unique_ptr<Acceptor> acceptor_;  // for callers of other hosts; null without a network
   HasEnded hasEnded_;
 };
 
@@ -101,8 +101,8 @@ struct Hosts {
   JobKey key{};
   Places places;  ///< of all ranks; empty where another rank of the host has them
   Neighbours neighbours;
-  std::unique_ptr<Doorman> doorman;  ///< where this rank listens
-  std::unique_ptr<Leader> local;     ///< where this rank listens for ranks of its host
+  std::unique_ptr<Acceptor> acceptor;  ///< where this rank listens
+  std::unique_ptr<Leader> local;       ///< where this rank listens for ranks of its host
 };
 
 /// Makes what rank `rank` of `size` has of its own: where it listens. `addresses` have no ports.
@@ -143,7 +143,7 @@ struct NotJoined {
   bool somebodyListens = false;  ///< somebody listens, and has turned this rank away
 };
 
-/// The part of any other rank. `leader` is rank 0; in a tree (MeetingTree) it is the parent, with
+/// The part of any other rank. `leader` is rank 0; in a tree (BootstrapTree) it is the parent, with
 /// the key of all ranks, and `own` is where this rank listens if it has children.
 /// Returns none, and sets `notJoined`, if nobody listens at the address (any more), or only
 /// somebody who turns this rank away or cannot prove the key; nothing is handed over then. Throws

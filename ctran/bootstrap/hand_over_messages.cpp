@@ -103,7 +103,7 @@ OwnHosts makeHosts(const JobKey& key, int rank, int size, const std::string& hos
   Place place;
   place.rank = rank;
   place.pid = static_cast<uint32_t>(::getpid());
-  place.port = own.hosts->doorman->addresses().front().port;
+  place.port = own.hosts->acceptor->addresses().front().port;
   own.places = Places(place, Site::at(host, addresses));
   return own;
 }

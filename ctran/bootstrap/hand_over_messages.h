@@ -15,9 +15,9 @@
 
 #include "ctran/base/error.h"
 #include "ctran/base/text.h"
-#include "ctran/bootstrap/callers.h"
+#include "ctran/bootstrap/bootstrap_tree.h"
 #include "ctran/bootstrap/hand_over.h"
-#include "ctran/bootstrap/meeting_tree.h"
+#include "ctran/bootstrap/joining_ranks.h"
 
 namespace ctran::hand_over {
 
@@ -115,15 +115,16 @@ class NeighbourLists {
 /// Returns where ranks of a host find the rank that listens at that port on the network.
 std::string localSocketName(const JobKey& key, int rank, int port);
 
-/// Does the work of Leader::gather. `doorman` is null without a network.
-HostGroup gather(Doorman& local, Doorman* doorman, const LeaderAddress& address, int size,
+/// Does the work of Leader::gather. `acceptor` is null without a network.
+HostGroup gather(Acceptor& local, Acceptor* acceptor, const LeaderAddress& address, int size,
                  UniqueFd memory, UniqueFd brings, Deadline deadline, const Interrupt& interrupt,
                  const HasEnded& hasEnded);
 
-/// Does the work of a rank that meets others in a tree. `callers` are those below it; null if there
+/// Does the work of a rank that meets others in a tree. `joining` are those below it; null if there
 /// are none. `parent` is the connection to the rank above it; none for rank 0. Throws Error, on all
 /// ranks that can be told, for the first thing that goes wrong, as Leader::gather does.
-HostGroup meetInTree(Callers* callers, const MeetingTree& tree, Socket parent, const JobKey& key,
-                     const std::string& host, Deadline deadline, const Interrupt& interrupt);
+HostGroup meetInTree(JoiningRanks* joining, const BootstrapTree& tree, Socket parent,
+                     const JobKey& key, const std::string& host, Deadline deadline,
+                     const Interrupt& interrupt);
 
 }  // namespace ctran::hand_over

@@ -22,7 +22,7 @@ const ConfigInt kHandshakeMillis{"CTRAN_TCP_HANDSHAKE_MILLIS", 5000,
                                  "the job before it is turned away.",
                                  1, 3600 * 1000};
 
-constexpr uint64_t kListener = Doorman::kSeats;  // in epoll; seats have their index,
+constexpr uint64_t kListener = Acceptor::kSeats;  // in epoll; seats have their index,
 constexpr uint64_t kProven = uint64_t{1}
                              << 32;  // those who wait for a decision their rank beside it
 constexpr int kRetries = 8;
@@ -92,7 +92,7 @@ Digest proofOf(const JobKey& key, const Challenge& challenge, const Hello& hello
   return hmacSha256(key, bytesOf(all));
 }
 
-Doorman::Doorman(std::vector<NetAddress> addresses, const JobKey& key, int rank, int size)
+Acceptor::Acceptor(std::vector<NetAddress> addresses, const JobKey& key, int rank, int size)
     : addresses_(std::move(addresses)),
       key_(key),
       rank_(rank),
@@ -104,7 +104,7 @@ Doorman::Doorman(std::vector<NetAddress> addresses, const JobKey& key, int rank,
   listen();
 }
 
-Doorman::Doorman(const std::string& name, const JobKey& key)
+Acceptor::Acceptor(const std::string& name, const JobKey& key)
     : key_(key),
       rank_(kLocalCaller.target),
       size_(kLocalCaller.size),
@@ -115,7 +115,7 @@ Doorman::Doorman(const std::string& name, const JobKey& key)
   listen();
 }
 
-void Doorman::listen() {
+void Acceptor::listen() {
   if (!epoll_) throw systemError("epoll_create1", errno);
   epoll_event event{};
   event.events = EPOLLIN;
@@ -130,7 +130,7 @@ void Doorman::listen() {
 /// only shows then: a rank that failed for want of a descriptor as soon as anybody calls could be
 /// ended by strangers, and by peers that need nothing. Empty when nobody waits, or when those who
 /// are heard now hold the last descriptor: it comes back when they are turned away.
-Socket Doorman::accept() {
+Socket Acceptor::accept() {
   while (true) {
     try {
       if (!isLocal_) return acceptTcp(listener_);
@@ -146,22 +146,22 @@ Socket Doorman::accept() {
   }
 }
 
-bool Doorman::isHearing() const {
+bool Acceptor::isHearing() const {
   return !proven_.empty() || std::any_of(seats_.begin(), seats_.end(), [](const Seat& seat) {
     return static_cast<bool>(seat.socket);
   });
 }
 
-void Doorman::keepSpare() {
+void Acceptor::keepSpare() {
   if (!spare_) spare_ = epoll_.duplicate();
 }
 
-void Doorman::turnAway(Seat& seat) {
+void Acceptor::turnAway(Seat& seat) {
   seat.socket.close();
   ++refused_;
 }
 
-void Doorman::note(const Socket& stranger) {
+void Acceptor::note(const Socket& stranger) {
   if (strangers_.size() >= kMostStrangers) return;
   if (isLocal_) {
     const pid_t pid = peerPid(stranger.fd());
@@ -174,7 +174,7 @@ void Doorman::note(const Socket& stranger) {
   strangers_.insert(text.substr(0, text.rfind(':')));
 }
 
-void Doorman::dismiss() {
+void Acceptor::dismiss() {
   try {
     for (size_t k = 0; k < kSeats; ++k) {
       const Socket caller = accept();
@@ -187,7 +187,7 @@ void Doorman::dismiss() {
   keepSpare();
 }
 
-void Doorman::seat(Socket socket, int64_t now) {
+void Acceptor::seat(Socket socket, int64_t now) {
   // A caller that says nothing must not keep the others out: the oldest goes.
   Seat* seat = &seats_[0];
   for (Seat& other : seats_) {
@@ -213,7 +213,7 @@ void Doorman::seat(Socket socket, int64_t now) {
   }
 }
 
-void Doorman::hear(Seat& seat, const Admit& admit, const Take& take) {
+void Acceptor::hear(Seat& seat, const Admit& admit, const Take& take) {
   const IoResult read = readSome(seat.socket, bytesOf(seat.hello).subspan(seat.heard));
   if (read.end == IoResult::End::WouldBlock) return;
   if (read.end != IoResult::End::None) return turnAway(seat);
@@ -237,7 +237,7 @@ void Doorman::hear(Seat& seat, const Admit& admit, const Take& take) {
   proven_.emplace(rank, std::move(seat));
 }
 
-bool Doorman::decide(Seat& seat, const Admit& admit, const Take& take) {
+bool Acceptor::decide(Seat& seat, const Admit& admit, const Take& take) {
   const Introduction who = seat.hello.who;
   VerdictMessage message;
   keepSpare();
@@ -264,7 +264,7 @@ bool Doorman::decide(Seat& seat, const Admit& admit, const Take& take) {
   return true;
 }
 
-void Doorman::poll(const Admit& admit, const Take& take) {
+void Acceptor::poll(const Admit& admit, const Take& take) {
   epoll_event events[16];
   const int n = ::epoll_wait(epoll_.get(), events, std::size(events), 0);
   const int64_t now = nowNanos();
@@ -293,20 +293,20 @@ void Doorman::poll(const Admit& admit, const Take& take) {
   keepSpare();
 }
 
-Caller::Caller(std::vector<NetAddress> addresses, const JobKey& key, const Introduction& who,
-               const NetAddress& from)
+Connector::Connector(std::vector<NetAddress> addresses, const JobKey& key, const Introduction& who,
+                     const NetAddress& from)
     : addresses_(std::move(addresses)), from_(from), key_(key) {
   hello_.who = who;
   at_ = static_cast<size_t>(-1);
   next("it has told no address that can be reached from here");
 }
 
-Caller::Caller(Socket socket, const JobKey& key, const Introduction& who)
+Connector::Connector(Socket socket, const JobKey& key, const Introduction& who)
     : key_(key), socket_(std::move(socket)) {
   hello_.who = who;
 }
 
-bool Caller::next(const std::string& why) {
+bool Connector::next(const std::string& why) {
   why_ = why;
   heard_ = 0;
   while (++at_ < addresses_.size()) {
@@ -324,13 +324,13 @@ bool Caller::next(const std::string& why) {
   return false;
 }
 
-Caller::State Caller::fail(const std::string& why, bool again) {
+Connector::State Connector::fail(const std::string& why, bool again) {
   const std::string where = addresses_.empty() ? why : addresses_[at_].text() + ": " + why;
   if (again) --at_;
   return next(where) ? State::Pending : State::Failed;
 }
 
-Caller::State Caller::poll() {
+Connector::State Connector::poll() {
   if (failed_) return State::Failed;
   while (true) {
     const bool challenged = heard_ >= sizeof challenge_;

@@ -83,7 +83,7 @@ Digest proofOf(const JobKey& key, const Challenge& challenge, const Hello& hello
 Digest proofOf(const JobKey& key, const Challenge& challenge, const Hello& hello, Verdict verdict);
 
 /// The accepting side of every connection of one rank: lets callers in.
-class Doorman {
+class Acceptor {
  public:
   static constexpr size_t kSeats = 64;
   /// The introduction of callers of the same host. They say who they are after both ends have
@@ -96,9 +96,9 @@ class Doorman {
   using Take = std::function<void(const Introduction&, Socket)>;
 
   /// Listens at `addresses`, whose ports are set.
-  Doorman(std::vector<NetAddress> addresses, const JobKey& key, int rank, int size);
+  Acceptor(std::vector<NetAddress> addresses, const JobKey& key, int rank, int size);
   /// Listens at an abstract Unix socket, to processes of this user and of root, see callLocal.
-  Doorman(const std::string& name, const JobKey& key);
+  Acceptor(const std::string& name, const JobKey& key);
 
   /// From now on callers have to prove this key.
   void expect(const JobKey& key) {
@@ -172,16 +172,16 @@ class Doorman {
 };
 
 /// The calling side of one connection.
-class Caller {
+class Connector {
  public:
   enum class State { Pending, Welcome, Refused, Failed };
 
   /// Tries the addresses in turn. Each call leaves from `from`, an address of this host, unless it
   /// is none.
-  Caller(std::vector<NetAddress> addresses, const JobKey& key, const Introduction& who,
-         const NetAddress& from = {});
+  Connector(std::vector<NetAddress> addresses, const JobKey& key, const Introduction& who,
+            const NetAddress& from = {});
   /// Uses a connection that exists already.
-  Caller(Socket socket, const JobKey& key, const Introduction& who);
+  Connector(Socket socket, const JobKey& key, const Introduction& who);
 
   /// Goes on without waiting.
   State poll();

@@ -24,22 +24,23 @@ LocalCall callLocal(const std::string& name, const JobKey& key, Deadline deadlin
       call.why = "a process of another user listens there";
       return call;
     }
-    Caller caller(std::move(socket), key, Doorman::kLocalCaller);
-    if (awaitVerdict(caller, deadline, interrupt) == Caller::State::Welcome) {
-      call.socket = caller.takeSocket();
+    Connector connector(std::move(socket), key, Acceptor::kLocalCaller);
+    if (awaitVerdict(connector, deadline, interrupt) == Connector::State::Welcome) {
+      call.socket = connector.takeSocket();
       return call;
     }
-    call.why = caller.why();
-    if (!caller.somebodyListens()) return call;  // it has not hung up: it has said something else
+    call.why = connector.why();
+    if (!connector.somebodyListens())
+      return call;  // it has not hung up: it has said something else
   }
   return call;
 }
 
-Caller::State awaitVerdict(Caller& caller, Deadline deadline, const Interrupt& interrupt) {
+Connector::State awaitVerdict(Connector& connector, Deadline deadline, const Interrupt& interrupt) {
   while (true) {
-    const Caller::State state = caller.poll();
-    if (state != Caller::State::Pending) return state;
-    const int fds[] = {caller.fd()};
+    const Connector::State state = connector.poll();
+    if (state != Connector::State::Pending) return state;
+    const int fds[] = {connector.fd()};
     waitReadable(fds, deadline, interrupt);
   }
 }

@@ -91,14 +91,14 @@ NetAddress parseNetAddress(const std::string& text) {
 }
 
 Rendezvous::Rendezvous(std::vector<NetAddress> addresses, std::string_view key)
-    : key_(secretKey(key)), doorman_(nonEmpty(std::move(addresses)), key_, 0, 1) {}
+    : key_(secretKey(key)), acceptor_(nonEmpty(std::move(addresses)), key_, 0, 1) {}
 
 std::vector<std::string> Rendezvous::gather(int size, const std::string& word, Deadline deadline,
                                             const Interrupt& interrupt) {
   checkWord(word);
   if (size < 1)
     throw Error(ErrorKind::InvalidArgument, "a rendezvous has at least one rank", {}, kRendezvous);
-  doorman_.expect(key_, size);
+  acceptor_.expect(key_, size);
   std::vector<Socket> sockets(size);
   int missing = size - 1;
   const auto admit = [&](const Introduction& who) -> std::optional<Verdict> {
@@ -110,10 +110,10 @@ std::vector<std::string> Rendezvous::gather(int size, const std::string& word, D
   };
   std::string stranger;
   while (missing > 0) {
-    doorman_.poll(admit, take);
+    acceptor_.poll(admit, take);
     if (missing == 0) break;
     if (stranger.empty()) {
-      const std::set<std::string> strangers = doorman_.takeStrangers();
+      const std::set<std::string> strangers = acceptor_.takeStrangers();
       if (!strangers.empty()) {
         stranger = *strangers.begin();
         log(LogComponent::Bootstrap, LogLevel::Warn, "a caller from %s has another secret (%s)",
@@ -127,7 +127,7 @@ std::vector<std::string> Rendezvous::gather(int size, const std::string& word, D
       }
       throw Error(
           ErrorKind::Timeout,
-          "waited at " + doorman_.addresses()[0].text() + " for ranks " + listed(absent) + " of " +
+          "waited at " + acceptor_.addresses()[0].text() + " for ranks " + listed(absent) + " of " +
               std::to_string(size) + ", who did not come" +
               (stranger.empty() ? "" : "; a caller from " + stranger + " has another secret"),
           absent, kRendezvous,
@@ -164,24 +164,24 @@ std::vector<std::string> Rendezvous::join(const std::vector<NetAddress>& address
   checkWord(word);
   std::string why;
   while (true) {
-    Caller caller(addresses, secretKey(key), {rank, size, 0, Purpose::Join});
-    Caller::State state = Caller::State::Pending;
+    Connector connector(addresses, secretKey(key), {rank, size, 0, Purpose::Join});
+    Connector::State state = Connector::State::Pending;
     try {
-      state = awaitVerdict(caller, deadline, interrupt);
+      state = awaitVerdict(connector, deadline, interrupt);
       // That it has gone since says less than the reason why it hung up.
-      const bool isFailed = state == Caller::State::Failed;
-      if (isFailed && (why.empty() || caller.somebodyListens())) why = caller.why();
+      const bool isFailed = state == Connector::State::Failed;
+      if (isFailed && (why.empty() || connector.somebodyListens())) why = connector.why();
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::Timeout) throw;
       if (why.empty()) why = error.what();
     }
-    if (state == Caller::State::Refused) {
+    if (state == Connector::State::Refused) {
       throw Error(ErrorKind::InvalidArgument,
-                  "rank " + std::to_string(rank) + " cannot join: it " + text(caller.verdict()),
+                  "rank " + std::to_string(rank) + " cannot join: it " + text(connector.verdict()),
                   {rank}, kRendezvous);
     }
-    if (state == Caller::State::Welcome) {
-      const Socket socket = caller.takeSocket();
+    if (state == Connector::State::Welcome) {
+      const Socket socket = connector.takeSocket();
       try {
         const std::string own = framed(word);
         sendAll(socket.fd(), std::as_bytes(std::span(own)), {}, deadline, interrupt);

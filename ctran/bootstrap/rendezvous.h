@@ -19,7 +19,7 @@ class Rendezvous {
   /// one.
   Rendezvous(std::vector<NetAddress> addresses, std::string_view key);
 
-  const std::vector<NetAddress>& addresses() const { return doorman_.addresses(); }
+  const std::vector<NetAddress>& addresses() const { return acceptor_.addresses(); }
 
   /// Rank 0 calls this. Returns the strings of all ranks, by rank. Throws Error(Timeout), which
   /// names those that did not come, and Error(PeerLost), which names those that came and left.
@@ -35,7 +35,7 @@ class Rendezvous {
 
  private:
   const JobKey key_;
-  Doorman doorman_;
+  Acceptor acceptor_;
 };
 
 /// Parses an address written "10.0.0.1:1234" or "[fd00::1]:1234". Throws Error(InvalidArgument).

@@ -41,8 +41,8 @@ Failure failureOf(Reply reply, std::span<const int> ranks) {
 /// A rank and its relations.
 class Member {
  public:
-  Member(Callers* callers, const MeetingTree& tree, Socket parent)
-      : callers_(callers), tree_(tree), parent_(std::move(parent)) {}
+  Member(JoiningRanks* joining, const BootstrapTree& tree, Socket parent)
+      : joining_(joining), tree_(tree), parent_(std::move(parent)) {}
 
   HostGroup run(const JobKey& key, const std::string& host, Deadline deadline,
                 const Interrupt& interrupt) {
@@ -61,7 +61,7 @@ class Member {
         hearAbove(*own.hosts, deadline + kGrace * (2 + levelsAbove()));
         parent_.close();  // which waits for that
       }
-      if (callers_ != nullptr) tellBelow(*own.hosts, deadline);
+      if (joining_ != nullptr) tellBelow(*own.hosts, deadline);
       HostGroup group;
       group.hosts = std::move(own.hosts);
       return group;
@@ -77,20 +77,20 @@ class Member {
 
   int levelsAbove() const {
     int levels = 0;
-    for (int r = tree_.rank; r > 0; r = MeetingTree::parentOf(r)) ++levels;
+    for (int r = tree_.rank; r > 0; r = BootstrapTree::parentOf(r)) ++levels;
     return levels;
   }
 
   const UniqueFd& socketOf(int relation) const {
-    return relation == kParent ? parent_.fd() : callers_->socketOf(relation);
+    return relation == kParent ? parent_.fd() : joining_->socketOf(relation);
   }
 
   std::vector<int> waitForNews(Deadline deadline) {
     const int above = parent_ ? parent_.get() : -1;
-    if (callers_ != nullptr) {
-      std::vector<int> news = callers_->hear(deadline, interrupt_, above);
+    if (joining_ != nullptr) {
+      std::vector<int> news = joining_->hear(deadline, interrupt_, above);
       for (const int relation : news) {
-        if (relation != kParent && !callers_->has(relation)) lose(relation);
+        if (relation != kParent && !joining_->has(relation)) lose(relation);
       }
       return news;
     }
@@ -99,7 +99,7 @@ class Member {
   }
 
   std::vector<int> below() const {
-    return callers_ == nullptr ? std::vector<int>() : callers_->present();
+    return joining_ == nullptr ? std::vector<int>() : joining_->present();
   }
 
   /// The receiver hangs up if something is wrong; that is noticed by the next read.
@@ -152,7 +152,7 @@ class Member {
   /// Throws the error of a relation that has hung up, or sent what makes no sense.
   [[noreturn]] void lose(int relation) const {
     const int rank = relation == kParent ? tree_.parent() : relation;
-    if (relation != kParent && !callers_->has(relation)) {
+    if (relation != kParent && !joining_->has(relation)) {
       spread(failureOf(Reply::Lost, {&rank, 1}), relation);
       throw endedError(rank);
     }
@@ -204,7 +204,7 @@ class Member {
   }
 
   void takeReport(int child, const Header& header, Deadline deadline) {
-    const MeetingTree subtree = tree_.at(child);
+    const BootstrapTree subtree = tree_.at(child);
     const int ranks = subtree.ranks();
     if (!waitedFor_.erase(child)) lose(child);
     auto bytes = read(child, header, Places::mostBytes(ranks), deadline);
@@ -222,7 +222,7 @@ class Member {
 
   /// Waits until all ranks below have come.
   void hearBelow(Deadline deadline) {
-    if (callers_ == nullptr) return;
+    if (joining_ == nullptr) return;
     for (int c = 0; c < tree_.children(); ++c) waitedFor_.insert(tree_.firstChild() + c);
     while (!waitedFor_.empty()) {
       std::vector<int> news;
@@ -373,8 +373,8 @@ class Member {
         tree_.rank);
   }
 
-  Callers* const callers_;  // null without children
-  const MeetingTree tree_;
+  JoiningRanks* const joining_;  // null without children
+  const BootstrapTree tree_;
   Socket parent_;  // none for rank 0, nor after all has been heard from it
   Interrupt interrupt_;
   std::set<int> waitedFor_;  // children that have not reported
@@ -383,9 +383,10 @@ class Member {
 
 }  // namespace
 
-HostGroup meetInTree(Callers* callers, const MeetingTree& tree, Socket parent, const JobKey& key,
-                     const std::string& host, Deadline deadline, const Interrupt& interrupt) {
-  return Member(callers, tree, std::move(parent)).run(key, host, deadline, interrupt);
+HostGroup meetInTree(JoiningRanks* joining, const BootstrapTree& tree, Socket parent,
+                     const JobKey& key, const std::string& host, Deadline deadline,
+                     const Interrupt& interrupt) {
+  return Member(joining, tree, std::move(parent)).run(key, host, deadline, interrupt);
 }
 
 }  // namespace ctran::hand_over

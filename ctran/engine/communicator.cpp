@@ -18,10 +18,10 @@
 #include "ctran/engine/host_memory.h"
 #include "ctran/engine/hosts_queue.h"
 #include "ctran/engine/live_settings.h"
-#include "ctran/engine/patience.h"
 #include "ctran/engine/peer_watcher.h"
 #include "ctran/engine/progress.h"
 #include "ctran/engine/shm_queue.h"
+#include "ctran/engine/waiter.h"
 #include "ctran/select/plans.h"
 #include "ctran/stream/watchdog.h"
 #include "ctran/topology/host.h"
@@ -735,12 +735,12 @@ void Communicator::finalize(WaitHooks* hooks) {
     gpu_->throwIfBroken();
   }
   if (core_.belongsHere()) {
-    Patience patience(core_, hooks);
+    Waiter waiter(core_, hooks);
     const int64_t deadline = nowNanos() + timeoutNanos_.load(std::memory_order_relaxed);
     while (!idle() && nowNanos() < deadline) {
       if (progress()) continue;
       try {
-        patience.pause(
+        waiter.pause(
             -1, [&] { return !idle() && stillWaitsFor(-1); },
             [&](int64_t now) { return std::min(checkStuck(now), deadline); });
       } catch (const Error&) {

@@ -9,7 +9,7 @@
 #include "ctran/base/log.h"
 #include "ctran/base/rank_list.h"
 #include "ctran/base/sha256.h"
-#include "ctran/bootstrap/meeting_tree.h"
+#include "ctran/bootstrap/bootstrap_tree.h"
 #include "ctran/engine/exchange_all.h"
 #include "ctran/engine/host_memory.h"
 #include "ctran/engine/named.h"
@@ -54,9 +54,9 @@ Error didNotCome(const CommunicatorOptions& options, int rank, const std::string
                {rank}, "new_comm", "see whether it started, with the same name and store");
 }
 
-/// How a rank meets others in a tree (MeetingTree) over a store: one attempt, which the key of rank
-/// 0 names. Where a rank listens that has children is in the store as long as this exists; that key
-/// is no part of it.
+/// How a rank meets others in a tree (BootstrapTree) over a store: one attempt, which the key of
+/// rank 0 names. Where a rank listens that has children is in the store as long as this exists;
+/// that key is no part of it.
 class TreeAttempt {
  public:
   TreeAttempt(const CommunicatorOptions& options, const LeaderAddress& root)
@@ -106,7 +106,7 @@ class TreeAttempt {
 
  private:
   const CommunicatorOptions& options_;
-  const MeetingTree tree_;
+  const BootstrapTree tree_;
   const LeaderAddress root_;
   const std::string prefix_;
   std::unique_ptr<Leader> own_;
@@ -124,11 +124,11 @@ HostGroup follow(const CommunicatorOptions& options, const std::string& key, Dea
       text = options.store->get(key, left);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::Timeout) throw;
-      throw didNotCome(options, attempt ? MeetingTree::parentOf(options.rank) : 0, error.what());
+      throw didNotCome(options, attempt ? BootstrapTree::parentOf(options.rank) : 0, error.what());
     }
     NotJoined reason;
     const LeaderAddress root = LeaderAddress::parse(text);
-    const bool inTree = options.size > MeetingTree::kMostInOneLevel;
+    const bool inTree = options.size > BootstrapTree::kMostInOneLevel;
     if (inTree && (!attempt || !attempt->isOf(root))) {
       attempt.reset();
       attempt.emplace(options, root);
@@ -140,7 +140,7 @@ HostGroup follow(const CommunicatorOptions& options, const std::string& key, Dea
     patience = std::min(2 * patience, milliseconds{60'000});
     // An address that an earlier run has left behind: rank 0 will replace it.
     if (left.count() <= 0) {
-      const int above = inTree ? MeetingTree::parentOf(options.rank) : 0;
+      const int above = inTree ? BootstrapTree::parentOf(options.rank) : 0;
       throw Error(
           ErrorKind::Timeout,
           "rank " + std::to_string(options.rank) + " waited for rank " + std::to_string(above) +

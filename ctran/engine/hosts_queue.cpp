@@ -21,7 +21,7 @@ std::string tuningTableText(int rank, const HostMap& map) {
   const TuningTable table = TuningTable::load(map.size(), {}, map.shape());
   if (table.entries.empty()) return {};
   std::string text = table.toJson().print();
-  if (text.size() <= Meeting::kLongest) return text;
+  if (text.size() <= StartBarrier::kLongest) return text;
   log(LogComponent::Engine, LogLevel::Warn, "ignored a tuning table of %zu bytes", text.size());
   return {};
 }
@@ -33,16 +33,16 @@ HostsQueue::HostsQueue(Core& core, Transport& transport, const HostMap& map, Are
     : CollectiveQueue(core, std::move(selector)),
       call_(core.board, transport, this->selector.hash()),
       hosts_(call_, map, arena),
-      meeting_{hosts_, {}, {}} {}
+      start_{hosts_, {}, {}} {}
 
 void HostsQueue::agree(Communicator& communicator, WaitHooks* hooks) {
-  meeting_.word = tuningTableText(core.rank(), hosts_.map);
+  start_.text = tuningTableText(core.rank(), hosts_.map);
   Collective barrier;
   barrier.kind = CollectiveKind::Barrier;
   communicator.run(barrier, {}, hooks);
-  if (meeting_.word.empty()) return;
+  if (start_.text.empty()) return;
   try {
-    selector.use(TuningTable::fromJson(Json::parse(meeting_.word, "what rank 0 says")));
+    selector.use(TuningTable::fromJson(Json::parse(start_.text, "what rank 0 says")));
   } catch (const Error& error) {
     throw core.fail(
         Error(ErrorKind::Mismatch,
@@ -60,7 +60,7 @@ Task HostsQueue::start(const Collective& collective) {
   }
   if (collective.onRail) return hosts_.startOnRails(collective);
   if (collective.rows) return exchangeRows(hosts_.beginRows(), collective);
-  if (call_.sequence() == kCreation) return meet(meeting_, collective);
+  if (call_.sequence() == kCreation) return startBarrier(start_, collective);
   const Algorithm& algorithm = selector.choose(collective);
   chose(selector.recorded());
   return hosts_.start(algorithm, collective);

@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "ctran/collective/meeting.h"
 #include "ctran/collective/send_recv/net.h"
+#include "ctran/collective/start_barrier.h"
 #include "ctran/engine/collective_queue.h"
 
 namespace ctran {
@@ -29,7 +29,7 @@ class HostsQueue final : public CollectiveQueue {
 
   HostsCall call_;
   HostsContext hosts_;
-  Meeting meeting_;      // runs the first collective
+  StartBarrier start_;   // runs the first collective
   bool inPlan_ = false;  ///< what runs is a plan
 };
 

@@ -5,8 +5,8 @@
 #include <string_view>
 #include <thread>
 
+#include "ctran/bootstrap/bootstrap_tree.h"
 #include "ctran/bootstrap/hand_over_messages.h"
-#include "ctran/bootstrap/meeting_tree.h"
 #include "ctran/engine/communicator.h"
 #include "ctran/engine/create.h"
 
@@ -134,12 +134,12 @@ std::shared_ptr<Communicator> InitPoint::form(const std::vector<std::string>& ha
   options.size = static_cast<int>(handles.size());
   const Deadline deadline = deadlineAfter(options.timeout);
   const Interrupt interrupt = interruptOf(hooks);
-  const bool inTree = options.size > MeetingTree::kMostInOneLevel;
+  const bool inTree = options.size > BootstrapTree::kMostInOneLevel;
   LeaderAddress above =
-      addresses[inTree && options.rank > 0 ? MeetingTree::parentOf(options.rank) : 0];
+      addresses[inTree && options.rank > 0 ? BootstrapTree::parentOf(options.rank) : 0];
   above.key = addresses[0].forOccasion(occasion).key;
   leader_.watch([addresses, this](int rank) { return addresses[rank].isDeserted(host_); });
-  const MeetingTree tree{options.rank, options.size};
+  const BootstrapTree tree{options.rank, options.size};
   const bool hears = options.rank == 0 || (inTree && tree.children() > 0);
   if (!hears) leader_.dismiss();  // those who have given up; others call again
   leader_.takeStrangers();

@@ -1,8 +1,8 @@
 #include "ctran/engine/operation.h"
 
 #include "ctran/base/clock.h"
-#include "ctran/engine/patience.h"
 #include "ctran/engine/progress.h"
+#include "ctran/engine/waiter.h"
 
 namespace ctran {
 namespace {
@@ -134,14 +134,14 @@ bool Operation::driveUntil(int64_t limitNanos, WaitHooks* hooks) {
     }
   };
   if (!queue_.core.belongsHere()) throw queue_.core.forkError();
-  Patience patience(queue_.core, hooks);
+  Waiter waiter(queue_.core, hooks);
   const Waiting waiting(queue_);  // ends before the host language is told, which may take a while
   while (!done()) {
     if (queue_.advance()) continue;
     if (limitNanos != INT64_MAX && nowNanos() >= limitNanos) return done();
     const int awaited = queue_.awaited();
     try {
-      patience.pause(
+      waiter.pause(
           awaited, [&] { return !done() && queue_.stillWaitsFor(awaited); },
           [&](int64_t now) { return std::min(queue_.checkStuck(now), limitNanos); });
     } catch (const Error&) {

@@ -12,9 +12,9 @@
 #include "ctran/base/log.h"
 #include "ctran/collective/signature.h"
 #include "ctran/engine/operation.h"
-#include "ctran/engine/patience.h"
 #include "ctran/engine/report.h"
 #include "ctran/engine/roll_call.h"
+#include "ctran/engine/waiter.h"
 
 namespace ctran {
 namespace {
@@ -118,7 +118,7 @@ void OperationQueue::run(const Collective& collective, int64_t timeoutNanos, Wai
   try {
     Task task = start(collective);
     if (!task.done()) {
-      Patience patience(core, hooks);
+      Waiter waiter(core, hooks);
       int64_t deadline = 0;  // counted from the first look that read the clock
       while (!task.done()) {
         if (task.advance()) {
@@ -127,7 +127,7 @@ void OperationQueue::run(const Collective& collective, int64_t timeoutNanos, Wai
         }
         const int awaited = task.waiting().awaited();
         trace_.waits(awaited);
-        patience.pause(
+        waiter.pause(
             awaited,
             [&] {
               return task.waiting().stillWaitsFor(awaited) && !core.isHopeless(task.waiting());

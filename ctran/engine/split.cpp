@@ -5,8 +5,8 @@
 
 #include "ctran/base/rank_list.h"
 #include "ctran/base/sha256.h"
+#include "ctran/bootstrap/bootstrap_tree.h"
 #include "ctran/bootstrap/hand_over.h"
-#include "ctran/bootstrap/meeting_tree.h"
 #include "ctran/engine/create.h"
 #include "ctran/engine/exchange_all.h"
 
@@ -218,7 +218,7 @@ Communicator::Meet Communicator::meetFar(std::span<const int> ranks,
           isForWantOfDescriptors(error) ? descriptorError(options.rank, error.message()) : error;
       throw core_.fail(inGroup(said, ranks, rank(), "split", "make '" + options.name + "' of"));
     }
-    own.port = ownHosts->doorman->addresses().front().port;
+    own.port = ownHosts->acceptor->addresses().front().port;
   }
   const auto all = exchangeAll(*this, own, options.timeout, hooks, /*makesGroup=*/true);
   if (ranks.empty()) return nullptr;
@@ -249,7 +249,7 @@ Communicator::Meet Communicator::meetFar(std::span<const int> ranks,
     const int first = ownHosts->neighbours.ranks[0];
     ownHosts->neighbours.port = ports[first];
     // If another rank of the host has the places, this one finds them in the memory of the host.
-    if (first == options.rank || options.size <= MeetingTree::kMostInOneLevel) {
+    if (first == options.rank || options.size <= BootstrapTree::kMostInOneLevel) {
       ownHosts->places = places_.selected(ranks, ports, hosts);
     }
     HostGroup group;

@@ -83,17 +83,17 @@ class Server {
   }
 
  private:
-  Server() : key_(randomKey()), name_(freshSocketName()), doorman_(name_, key_) {
+  Server() : key_(randomKey()), name_(freshSocketName()), acceptor_(name_, key_) {
     startThread("ctran-segments", [this] { serve(); });
   }
 
   void serve() {
-    const int sockets[] = {doorman_.fd()};
+    const int sockets[] = {acceptor_.fd()};
     while (true) {
       try {
         waitReadable(sockets, std::chrono::steady_clock::now() + kLong);
-        doorman_.poll([](const Introduction&) { return Verdict::Welcome; },
-                      [](const Introduction&, Socket caller) { answer(caller.fd()); });
+        acceptor_.poll([](const Introduction&) { return Verdict::Welcome; },
+                       [](const Introduction&, Socket caller) { answer(caller.fd()); });
       } catch (const std::exception& error) {  // of one caller; others are served
         log(LogComponent::Memory, LogLevel::Debug, "a request for GPU memory: %s", error.what());
       }
@@ -113,7 +113,7 @@ class Server {
 
   const JobKey key_;
   const std::string name_;
-  Doorman doorman_;
+  Acceptor acceptor_;
 };
 
 }  // namespace

@@ -32,12 +32,12 @@ class Pair : public TcpTransport::Listener {
     NetAddress loopback;
     loopback.family = 4;
     loopback.ip = {127, 0, 0, 1};
-    hosts.doorman = std::make_unique<Doorman>(std::vector{loopback}, hosts.key, 0, 2);
+    hosts.acceptor = std::make_unique<Acceptor>(std::vector{loopback}, hosts.key, 0, 2);
     Place first, second;
     second.rank = 1;
     hosts.places = Places::merged(std::array{Places(first, {}), Places(second, {})});
     key_ = hosts.key;
-    addresses_ = hosts.doorman->addresses();
+    addresses_ = hosts.acceptor->addresses();
     transport_ = std::make_unique<TcpTransport>(board_, std::move(hosts), *this);
     peer_ = call(Purpose::Link);
   }
@@ -127,10 +127,10 @@ class Pair : public TcpTransport::Listener {
   }
 
   TcpSocket call(Purpose purpose) {
-    Caller caller(addresses_, key_, {1, 2, 0, purpose});
-    auto state = Caller::State::Pending;
-    while ((state = caller.poll()) == Caller::State::Pending) transport_->poll();
-    return state == Caller::State::Welcome ? caller.takeSocket() : TcpSocket();
+    Connector caller(addresses_, key_, {1, 2, 0, purpose});
+    auto state = Connector::State::Pending;
+    while ((state = caller.poll()) == Connector::State::Pending) transport_->poll();
+    return state == Connector::State::Welcome ? caller.takeSocket() : TcpSocket();
   }
 
   static MessageName nameFrom(Input& input) {

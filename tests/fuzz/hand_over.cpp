@@ -45,7 +45,7 @@ void fromStore(Input input) {
 void fromLeader(Input input) {
   const std::string name = "ctran-fuzz-" + std::to_string(::getpid());
   LeaderAddress leader;
-  static Doorman& doorman = *new Doorman(name, leader.key);
+  static Acceptor& acceptor = *new Acceptor(name, leader.key);
   std::copy(name.begin(), name.end(), leader.socketName.begin());
   std::copy(kHost.begin(), kHost.end(), leader.host.begin());
   const auto answer = rest(input);
@@ -54,10 +54,10 @@ void fromLeader(Input input) {
       const auto giveUp = std::chrono::steady_clock::now() + std::chrono::seconds(5);
       Socket socket;
       while (!socket) {
-        const int sockets[] = {doorman.fd()};
+        const int sockets[] = {acceptor.fd()};
         waitReadable(sockets, giveUp);
-        doorman.poll([](const Introduction&) { return Verdict::Welcome; },
-                     [&](const Introduction&, Socket caller) { socket = std::move(caller); });
+        acceptor.poll([](const Introduction&) { return Verdict::Welcome; },
+                      [&](const Introduction&, Socket caller) { socket = std::move(caller); });
       }
       std::array<std::byte, 24> hello;
       receiveAll(socket.fd(), hello, 1, giveUp);

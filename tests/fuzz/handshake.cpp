@@ -39,11 +39,11 @@ bool hear(const TcpSocket& socket, std::span<std::byte> to, const std::function<
   return to.empty();
 }
 
-void callDoorman(Input input, bool knowsKey) {
-  static Doorman doorman({loopback()}, kKey, 0, 4);
+void callAcceptor(Input input, bool knowsKey) {
+  static Acceptor acceptor({loopback()}, kKey, 0, 4);
   int welcome = 0;
   const auto drive = [&] {
-    doorman.poll(
+    acceptor.poll(
         [&](const Introduction& who) {
           require(knowsKey, "who is heard has proved the key");
           require(who.size == 4 && who.target == 0 && who.rank > 0 && who.rank < 4,
@@ -52,7 +52,7 @@ void callDoorman(Input input, bool knowsKey) {
         },
         [&](const Introduction&, TcpSocket) { ++welcome; });
   };
-  const TcpSocket socket = beginConnect(doorman.addresses().front());
+  const TcpSocket socket = beginConnect(acceptor.addresses().front());
   Challenge challenge;
   if (!hear(socket, std::as_writable_bytes(std::span(&challenge, 1)), drive)) return;
   if (knowsKey) {
@@ -78,7 +78,7 @@ void callDoorman(Input input, bool knowsKey) {
 void answerCaller(Input input, bool knowsKey) {
   static std::vector<NetAddress> addresses{loopback()};
   static const TcpSocket listener = listenTcp(addresses);
-  Caller caller(addresses, kKey, kWho);
+  Connector caller(addresses, kKey, kWho);
   TcpSocket socket;
   for (int i = 0; i < 1000 && !socket; ++i) socket = acceptTcp(listener);
   if (!socket) return;
@@ -98,12 +98,12 @@ void answerCaller(Input input, bool knowsKey) {
     caller.poll();
   }
   socket.close();
-  auto state = Caller::State::Pending;
-  for (int i = 0; i < 100 && state == Caller::State::Pending; ++i) {
+  auto state = Connector::State::Pending;
+  for (int i = 0; i < 100 && state == Connector::State::Pending; ++i) {
     state = caller.poll();
     if (TcpSocket again = acceptTcp(listener)) again.close();
   }
-  require(knowsKey || state != Caller::State::Welcome, "only who knows the key can welcome");
+  require(knowsKey || state != Connector::State::Welcome, "only who knows the key can welcome");
   while (TcpSocket again = acceptTcp(listener)) again.close();
 }
 
@@ -116,7 +116,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Input input(data, size);
   const auto how = input.take<uint8_t>();
   try {
-    ((how & 1) != 0 ? callDoorman : answerCaller)(input, (how & 2) != 0);
+    ((how & 1) != 0 ? callAcceptor : answerCaller)(input, (how & 2) != 0);
   } catch (const ctran::Error&) {
     // Thousands of connections a second: the system may have no port left.
   }

@@ -17,7 +17,7 @@ namespace {
 
 // The layout of ids in epoll: connections have the rank of their peer, and their number beside it.
 constexpr int kNumberShift = 32;
-constexpr uint64_t kCallerBit = uint64_t{1} << 40;
+constexpr uint64_t kConnectorBit = uint64_t{1} << 40;
 constexpr std::chrono::milliseconds kTelling{100};
 
 uint64_t idOf(int rank, uint32_t number) {
@@ -47,14 +47,14 @@ void TcpTransport::ensure(Peer& peer) {
 
 void TcpTransport::call(Connection& connection, const std::vector<NetAddress>& addresses,
                         const NetAddress& from, Purpose purpose) {
-  connection.state = State::Calling;
+  connection.state = State::Connecting;
   try {
-    connection.caller = std::make_unique<Caller>(
+    connection.connector = std::make_unique<Connector>(
         addresses, hosts_.key, Introduction{rank_, size_, connection.peer.rank, purpose}, from);
-    pollCaller(connection);
+    pollConnector(connection);
   } catch (const Error&) {
     connection.state = State::Unknown;
-    connection.stopCalling();
+    connection.stopConnecting();
     throw;
   }
 }
@@ -64,28 +64,29 @@ void TcpTransport::connect(int rank) {
   ensure(peerOf(rank));
 }
 
-void TcpTransport::pollCaller(Connection& connection) {
-  Caller& caller = *connection.caller;
-  switch (caller.poll()) {
-    case Caller::State::Pending:
-      if (caller.fd() != connection.callerFd) {
-        connection.callerFd = caller.fd();
-        watch(caller.fd(), kCallerBit | idOf(connection.peer.rank, connection.index), EPOLLIN,
+void TcpTransport::pollConnector(Connection& connection) {
+  Connector& connector = *connection.connector;
+  switch (connector.poll()) {
+    case Connector::State::Pending:
+      if (connector.fd() != connection.connectorFd) {
+        connection.connectorFd = connector.fd();
+        watch(connector.fd(), kConnectorBit | idOf(connection.peer.rank, connection.index), EPOLLIN,
               true);
       }
       return;
-    case Caller::State::Welcome: {
-      TcpSocket socket = caller.takeSocket();
-      if (connection.callerFd == socket.get()) {
+    case Connector::State::Welcome: {
+      TcpSocket socket = connector.takeSocket();
+      if (connection.connectorFd == socket.get()) {
         ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, socket.get(), nullptr);
       }
       return connected(connection, std::move(socket), State::Up);
     }
-    case Caller::State::Refused:
+    case Connector::State::Refused:
       return giveUp(connection,
-                    std::string("it refused this rank, which ") + text(caller.verdict()));
-    case Caller::State::Failed:
-      return giveUp(connection, "it does not answer at " + caller.why() + "; it has left, or died");
+                    std::string("it refused this rank, which ") + text(connector.verdict()));
+    case Connector::State::Failed:
+      return giveUp(connection,
+                    "it does not answer at " + connector.why() + "; it has left, or died");
   }
 }
 
@@ -93,9 +94,9 @@ void TcpTransport::pollCaller(Connection& connection) {
 void TcpTransport::giveUp(Connection& connection, const std::string& why) {
   Peer& peer = connection.peer;
   connection.state = State::Unknown;
-  connection.stopCalling();
+  connection.stopConnecting();
   if (!connection.isFirst()) return doWithout(peer, why);
-  pollDoorman();  // it may have called meanwhile
+  pollAcceptor();  // it may have called meanwhile
   if (peer.state() == State::Unknown && peer.isNeeded()) lose(peer, why);
 }
 
@@ -105,21 +106,21 @@ void TcpTransport::hungUp(Connection& connection) {
   Peer& peer = connection.peer;
   connection.close(State::Unknown);
   if (!connection.isFirst()) return checkLeft(peer);
-  pollDoorman();
+  pollAcceptor();
   if (peer.state() == State::Unknown && !told_ && peer.isNeeded()) ensure(peer);
 }
 
 std::optional<Verdict> TcpTransport::admit(const Introduction& who) {
   Peer& peer = peerOf(who.rank);
   if (who.purpose == Purpose::More) {
-    const bool may = peer.isThere() && hosts_.doorman->hasSpare() && unused(peer) != nullptr;
+    const bool may = peer.isThere() && hosts_.acceptor->hasSpare() && unused(peer) != nullptr;
     return may ? Verdict::Welcome : Verdict::Enough;
   }
   if (who.purpose != Purpose::Link) return Verdict::OtherTarget;
   switch (peer.state()) {
     case State::Unknown:
       return Verdict::Welcome;
-    case State::Calling:
+    case State::Connecting:
       if (who.rank < rank_) return Verdict::Welcome;
       return std::nullopt;  // its own call of this rank is on the way: see State
     case State::Accepted:
@@ -131,22 +132,22 @@ std::optional<Verdict> TcpTransport::admit(const Introduction& who) {
   return Verdict::RankTaken;
 }
 
-void TcpTransport::pollDoorman() {
-  if (!hosts_.doorman) return;
+void TcpTransport::pollAcceptor() {
+  if (!hosts_.acceptor) return;
   heedCallers(true);
   try {
-    hosts_.doorman->poll([this](const Introduction& who) { return admit(who); },
-                         [this](const Introduction& who, TcpSocket socket) {
-                           Peer& peer = peerOf(who.rank);
-                           Connection& connection =
-                               who.purpose == Purpose::More ? *unused(peer) : peer.first();
-                           connected(connection, std::move(socket), State::Accepted);
-                         });
+    hosts_.acceptor->poll([this](const Introduction& who) { return admit(who); },
+                          [this](const Introduction& who, TcpSocket socket) {
+                            Peer& peer = peerOf(who.rank);
+                            Connection& connection =
+                                who.purpose == Purpose::More ? *unused(peer) : peer.first();
+                            connected(connection, std::move(socket), State::Accepted);
+                          });
   } catch (const Error& error) {
     const auto doesNotNeedIt = [this](const Peer& peer) {
       const bool ownCallCounts = rank_ < peer.rank;  // if both call: see State
-      return peer.rank == rank_ ||
-             (peer.state() != State::Unknown && (peer.state() != State::Calling || ownCallCounts));
+      return peer.rank == rank_ || (peer.state() != State::Unknown &&
+                                    (peer.state() != State::Connecting || ownCallCounts));
     };
     int mayNeedIt = size_;
     peers_.forEach([&](int, const Peer& peer) { mayNeedIt -= doesNotNeedIt(peer) ? 1 : 0; });
@@ -165,15 +166,15 @@ void TcpTransport::pollDoorman() {
 void TcpTransport::heedCallers(bool heeds) {
   if (std::exchange(heedsCallers_, heeds) == heeds) return;
   if (heeds) {
-    watch(hosts_.doorman->fd(), kDoorman, EPOLLIN, true);
+    watch(hosts_.acceptor->fd(), kAcceptor, EPOLLIN, true);
   } else {
-    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, hosts_.doorman->fd(), nullptr);
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, hosts_.acceptor->fd(), nullptr);
   }
 }
 
 void TcpTransport::connected(Connection& connection, TcpSocket socket, State state) {
   Peer& peer = connection.peer;
-  connection.stopCalling();
+  connection.stopConnecting();
   connection.link.open(std::move(socket));
   connection.state = state;
   connection.wantsToWrite = false;
@@ -309,12 +310,12 @@ void TcpTransport::lose(Peer& peer, const std::string& why) {
 }
 
 void TcpTransport::handle(uint64_t id, uint32_t events) {
-  if (id == kDoorman) return pollDoorman();
+  if (id == kAcceptor) return pollAcceptor();
   if (id >= kDevices) return rdmaWoke(id - kDevices);
-  const auto number = static_cast<uint32_t>((id & (kCallerBit - 1)) >> kNumberShift);
+  const auto number = static_cast<uint32_t>((id & (kConnectorBit - 1)) >> kNumberShift);
   Connection& connection = *peerOf(static_cast<int>(static_cast<uint32_t>(id))).connections[number];
-  if ((id & kCallerBit) != 0) {
-    if (connection.state == State::Calling) pollCaller(connection);
+  if ((id & kConnectorBit) != 0) {
+    if (connection.state == State::Connecting) pollConnector(connection);
   } else if (connection.isThere()) {
     pollLink(connection, events);
   }
@@ -393,7 +394,7 @@ void TcpTransport::tell(const Error& error) {
     bool any = false;
     peers_.forEach([&](int, const Peer& peer) {
       const Connection& first = peer.first();
-      any |= first.state == State::Calling || (first.isOpen() && first.link.hasOutput());
+      any |= first.state == State::Connecting || (first.isOpen() && first.link.hasOutput());
     });
     return any;
   };
@@ -444,7 +445,7 @@ void TcpTransport::leave(std::chrono::milliseconds limit) {
     for (const auto& connection : peer.connections) connection->close(State::Gone);
     closeRdma(peer, "this rank has left");
   });
-  hosts_.doorman.reset();
+  hosts_.acceptor.reset();
 }
 
 }  // namespace ctran

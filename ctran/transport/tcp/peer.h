@@ -15,9 +15,9 @@
 
 namespace ctran {
 
-/// The number of the doorman in epoll. Callers and connections have their peer's rank, see
+/// The number of the acceptor in epoll. Connectors and connections have their peer's rank, see
 /// connections.cpp.
-inline constexpr uint64_t kDoorman = UINT64_MAX;
+inline constexpr uint64_t kAcceptor = UINT64_MAX;
 /// The number of the first RDMA device in epoll; others follow.
 inline constexpr uint64_t kDevices = uint64_t{1} << 41;
 
@@ -36,8 +36,8 @@ struct TcpTransport::Connection final : Link::Reader {
   Peer& peer;
   const uint32_t index;
   State state = State::Unknown;
-  std::unique_ptr<Caller> caller;
-  int callerFd = -1;
+  std::unique_ptr<Connector> connector;
+  int connectorFd = -1;
   Link link;
   bool wantsToWrite = false;  // epoll reports when the socket has room
   bool hasLeft = false;       // the peer has said goodbye on it
@@ -59,12 +59,12 @@ struct TcpTransport::Connection final : Link::Reader {
   /// Returns whether the link may carry the frames in it.
   bool isOpen() const;
 
-  void stopCalling() {
-    caller.reset();
-    callerFd = -1;
+  void stopConnecting() {
+    connector.reset();
+    connectorFd = -1;
   }
   void close(State as) {
-    stopCalling();
+    stopConnecting();
     link.close();
     state = as;
   }

@@ -18,14 +18,14 @@ TcpTransport::TcpTransport(Board& board, Hosts hosts, Listener& listener,
       hosts_(std::move(hosts)),
       rank_(board.rank()),
       size_(board.size()),
-      ownAddresses_(hosts_.doorman->addresses()),
+      ownAddresses_(hosts_.acceptor->addresses()),
       connectionsWanted_(wantedConnections()),
       failsOver_(failsOver),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       urgent_(::epoll_create1(EPOLL_CLOEXEC)),
       peers_(size_) {
   if (!epoll_ || !urgent_) throw systemError("epoll_create1", errno);
-  watch(hosts_.doorman->fd(), kDoorman, EPOLLIN, true);
+  watch(hosts_.acceptor->fd(), kAcceptor, EPOLLIN, true);
 }
 
 TcpTransport::~TcpTransport() {
@@ -453,7 +453,7 @@ std::string TcpTransport::describe(int rank) const {
 
 uint64_t TcpTransport::refusedCallers() {
   const Lock lock(*this);
-  return hosts_.doorman ? hosts_.doorman->refused() : 0;
+  return hosts_.acceptor ? hosts_.acceptor->refused() : 0;
 }
 
 }  // namespace ctran

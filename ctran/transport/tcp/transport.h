@@ -93,14 +93,14 @@ class TcpTransport final : public Transport {
   /// heard on it: so long nothing is sent that would be lost if the caller has hung up, and its end
   /// is no loss.
   ///
-  ///     Unknown --call--> Calling --welcome--> Up --end--> Gone
+  ///     Unknown --connect--> Connecting --welcome--> Up --end--> Gone
   ///       |  ^               |                 ^
   ///       |  +--no answer----+                 |
   ///       +-----accept--> Accepted --heard-----+
   ///
   /// When both ranks call each other, the call of the lower one counts: it keeps the other's
   /// waiting until its own has come through, or failed.
-  enum class State { Unknown, Calling, Accepted, Up, Gone };
+  enum class State { Unknown, Connecting, Accepted, Up, Gone };
   struct Early {  // an eager message that is not bound yet
     std::vector<std::byte> data;
     OperationRecord operation;
@@ -128,8 +128,8 @@ class TcpTransport final : public Transport {
   void doWithout(const Peer& peer, const std::string& why) const;
   static Connection* unused(Peer& peer);
   static size_t wantedConnections();
-  void pollCaller(Connection& connection);
-  void pollDoorman();
+  void pollConnector(Connection& connection);
+  void pollAcceptor();
   void heedCallers(bool heeds);
   void openDevices();
   void offer(Peer& peer, Rail& rail);

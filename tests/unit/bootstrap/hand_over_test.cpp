@@ -371,7 +371,7 @@ TEST(HandOver, RanksOfSeveralHostsAreToldEachOthersPlaces) {
       EXPECT_NE(places[r].port, 0);
       EXPECT_EQ(places.addressesOf(r)[0].port, places[r].port);
     }
-    EXPECT_EQ(group.hosts->doorman->addresses()[0].port, places[rank].port);
+    EXPECT_EQ(group.hosts->acceptor->addresses()[0].port, places[rank].port);
     EXPECT_EQ(group.hosts->neighbours.list(),
               rank < 4 ? (std::vector{rank / 2 * 2, rank / 2 * 2 + 1}) : std::vector{4});
     EXPECT_EQ(group.hosts->neighbours.port, places[rank / 2 * 2].port);
@@ -392,8 +392,8 @@ TEST(HandOver, RankOfAnotherHostThatLeavesIsNamedAndStrangersAreNot) {
       EXPECT_EQ(error.kind(), ErrorKind::PeerLost) << error.what();
       EXPECT_EQ(error.ranks(), std::vector<int>{2});
     } else {
-      Caller caller(there, address.key, {2, 3, 0, Purpose::Join});
-      while (caller.poll() == Caller::State::Pending) std::this_thread::yield();
+      Connector caller(there, address.key, {2, 3, 0, Purpose::Join});
+      while (caller.poll() == Connector::State::Pending) std::this_thread::yield();
     }
   });
 }

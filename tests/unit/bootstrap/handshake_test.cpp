@@ -22,10 +22,10 @@ constexpr int kSize = 4;
 class Door {
  public:
   explicit Door(const JobKey& key = randomKey())
-      : key(key), doorman(localAddresses(), key, 0, kSize) {}
+      : key(key), acceptor(localAddresses(), key, 0, kSize) {}
 
   void poll() {
-    doorman.poll(
+    acceptor.poll(
         [this](const Introduction& who) -> std::optional<Verdict> {
           return admit ? admit(who) : Verdict::Welcome;
         },
@@ -35,10 +35,10 @@ class Door {
         });
   }
 
-  NetAddress address() const { return doorman.addresses().back(); }
+  NetAddress address() const { return acceptor.addresses().back(); }
 
   const JobKey key;
-  Doorman doorman;
+  Acceptor acceptor;
   std::function<std::optional<Verdict>(const Introduction&)> admit;
   std::vector<Introduction> admitted;
   std::vector<TcpSocket> sockets;
@@ -114,20 +114,20 @@ Hello helloFor(const JobKey& key, const Challenge& challenge, const Introduction
 }
 
 /// Calls, with the door going on meanwhile.
-Caller::State call(Door& door, Caller& caller) {
-  Caller::State state = caller.poll();
+Connector::State call(Door& door, Connector& connector) {
+  Connector::State state = connector.poll();
   until([&] {
     door.poll();
-    state = caller.poll();
-    return state != Caller::State::Pending;
+    state = connector.poll();
+    return state != Connector::State::Pending;
   });
   return state;
 }
 
 void expectStillWorks(Door& door) {
   const size_t before = door.admitted.size();
-  Caller caller({door.address()}, door.key, {3, kSize, 0, Purpose::Link});
-  EXPECT_EQ(call(door, caller), Caller::State::Welcome) << caller.why();
+  Connector connector({door.address()}, door.key, {3, kSize, 0, Purpose::Link});
+  EXPECT_EQ(call(door, connector), Connector::State::Welcome) << connector.why();
   ASSERT_EQ(door.admitted.size(), before + 1);
   EXPECT_EQ(door.admitted.back().rank, 3);
 }
@@ -136,26 +136,27 @@ void expectNobody(const Door& door) { EXPECT_EQ(door.admitted.size(), 0u); }
 
 TEST(Handshake, LetsInWhoHasTheKey) {
   Door door;
-  Caller caller({door.address()}, door.key, {2, kSize, 0, Purpose::Join});
-  ASSERT_EQ(call(door, caller), Caller::State::Welcome) << caller.why();
+  Connector connector({door.address()}, door.key, {2, kSize, 0, Purpose::Join});
+  ASSERT_EQ(call(door, connector), Connector::State::Welcome) << connector.why();
   ASSERT_EQ(door.admitted.size(), 1u);
   EXPECT_EQ(door.admitted[0].rank, 2);
   EXPECT_EQ(door.admitted[0].purpose, Purpose::Join);
   // And they are connected to each other.
-  const TcpSocket socket = caller.takeSocket();
+  const TcpSocket socket = connector.takeSocket();
   const std::byte sent{42};
   std::byte got{};
   EXPECT_EQ(writeSome(socket, {&sent, 1}).bytes, 1u);
   until([&] { return readSome(door.sockets[0], {&got, 1}).bytes == 1; });
   EXPECT_EQ(got, sent);
-  EXPECT_EQ(door.doorman.refused(), 0u);
+  EXPECT_EQ(door.acceptor.refused(), 0u);
 }
 
 TEST(Handshake, WorksOverEveryAddressOfThisHost) {
   Door door;
-  for (const NetAddress& address : door.doorman.addresses()) {
-    Caller caller({address}, door.key, {1, kSize, 0, Purpose::Link});
-    EXPECT_EQ(call(door, caller), Caller::State::Welcome) << address.text() << caller.why();
+  for (const NetAddress& address : door.acceptor.addresses()) {
+    Connector connector({address}, door.key, {1, kSize, 0, Purpose::Link});
+    EXPECT_EQ(call(door, connector), Connector::State::Welcome)
+        << address.text() << connector.why();
   }
 }
 
@@ -167,18 +168,18 @@ TEST(Handshake, TriesTheNextAddressWhereNobodyOrSomebodyElseListens) {
     const TcpSocket brief = listenTcp(free);
     nobody = free[0];
   }
-  Caller caller({nobody, another.address(), door.address()}, door.key,
-                {1, kSize, 0, Purpose::Link});
-  Caller::State state = caller.poll();
+  Connector connector({nobody, another.address(), door.address()}, door.key,
+                      {1, kSize, 0, Purpose::Link});
+  Connector::State state = connector.poll();
   until([&] {
     door.poll();
     another.poll();
-    state = caller.poll();
-    return state != Caller::State::Pending;
+    state = connector.poll();
+    return state != Connector::State::Pending;
   });
-  EXPECT_EQ(state, Caller::State::Welcome) << caller.why();
+  EXPECT_EQ(state, Connector::State::Welcome) << connector.why();
   expectNobody(another);
-  EXPECT_GT(another.doorman.refused(), 0u);
+  EXPECT_GT(another.acceptor.refused(), 0u);
 }
 
 TEST(Handshake, RefusesAPortScan) {
@@ -217,17 +218,17 @@ TEST(Handshake, RefusesSilenceAndHalfAHandshakeAfterTheDeadline) {
   silent.expectShut();
   slow.expectShut();
   expectNobody(door);
-  EXPECT_EQ(door.doorman.refused(), 2u);
+  EXPECT_EQ(door.acceptor.refused(), 2u);
 }
 
 TEST(Handshake, SilentOnesDoNotKeepOthersOut) {
   Door door;
   std::vector<std::unique_ptr<Stranger>> silent;
-  for (size_t i = 0; i < 2 * Doorman::kSeats; ++i) {
+  for (size_t i = 0; i < 2 * Acceptor::kSeats; ++i) {
     silent.push_back(std::make_unique<Stranger>(door));
   }
   expectStillWorks(door);
-  EXPECT_GE(door.doorman.refused(), Doorman::kSeats);
+  EXPECT_GE(door.acceptor.refused(), Acceptor::kSeats);
 }
 
 TEST(Handshake, RefusesAWrongKey) {
@@ -239,8 +240,8 @@ TEST(Handshake, RefusesAWrongKey) {
   stranger.say(&hello, sizeof hello);
   stranger.expectShut();
   expectNobody(door);
-  Caller caller({door.address()}, wrong, {1, kSize, 0, Purpose::Link});
-  EXPECT_EQ(call(door, caller), Caller::State::Failed);
+  Connector connector({door.address()}, wrong, {1, kSize, 0, Purpose::Link});
+  EXPECT_EQ(call(door, connector), Connector::State::Failed);
   expectNobody(door);
   expectStillWorks(door);
 }
@@ -304,9 +305,9 @@ TEST(Handshake, RefusesAWrongRankSizeOrTargetAndSaysSo) {
 TEST(Handshake, RefusesWhomTheRankRefuses) {
   Door door;
   door.admit = [](const Introduction&) { return Verdict::RankTaken; };
-  Caller caller({door.address()}, door.key, {1, kSize, 0, Purpose::Link});
-  EXPECT_EQ(call(door, caller), Caller::State::Refused);
-  EXPECT_EQ(caller.verdict(), Verdict::RankTaken);
+  Connector connector({door.address()}, door.key, {1, kSize, 0, Purpose::Link});
+  EXPECT_EQ(call(door, connector), Connector::State::Refused);
+  EXPECT_EQ(connector.verdict(), Verdict::RankTaken);
   expectNobody(door);
 }
 
@@ -317,12 +318,12 @@ TEST(Handshake, KeepsWaitingAboutWhomNothingIsDecidedYet) {
     ++asked;
     return std::nullopt;
   };
-  Caller first({door.address()}, door.key, {1, kSize, 0, Purpose::Link});
-  Caller second({door.address()}, door.key, {2, kSize, 0, Purpose::Link});
+  Connector first({door.address()}, door.key, {1, kSize, 0, Purpose::Link});
+  Connector second({door.address()}, door.key, {2, kSize, 0, Purpose::Link});
   const auto bothWait = [&] {
     door.poll();
-    EXPECT_EQ(first.poll(), Caller::State::Pending);
-    EXPECT_EQ(second.poll(), Caller::State::Pending);
+    EXPECT_EQ(first.poll(), Connector::State::Pending);
+    EXPECT_EQ(second.poll(), Connector::State::Pending);
   };
   until([&] {
     bothWait();
@@ -330,15 +331,15 @@ TEST(Handshake, KeepsWaitingAboutWhomNothingIsDecidedYet) {
   });
   // They have proved the key: others who have not do not push them out.
   std::vector<std::unique_ptr<Stranger>> strangers;
-  for (size_t i = 0; i < 2 * Doorman::kSeats; ++i) {
+  for (size_t i = 0; i < 2 * Acceptor::kSeats; ++i) {
     strangers.push_back(std::make_unique<Stranger>(door));
     bothWait();
   }
   door.admit = [](const Introduction& who) {
     return who.rank == 1 ? Verdict::Welcome : Verdict::RankTaken;
   };
-  EXPECT_EQ(call(door, first), Caller::State::Welcome) << first.why();
-  EXPECT_EQ(call(door, second), Caller::State::Refused);
+  EXPECT_EQ(call(door, first), Connector::State::Welcome) << first.why();
+  EXPECT_EQ(call(door, second), Connector::State::Refused);
   ASSERT_EQ(door.admitted.size(), 1u);
   EXPECT_EQ(door.admitted[0].rank, 1);
 }
@@ -351,10 +352,10 @@ TEST(Handshake, ForgetsWhoHangsUpBeforeAnythingIsDecided) {
     return std::nullopt;
   };
   for (int i = 0; i < 3; ++i) {
-    Caller caller({door.address()}, door.key, {1, kSize, 0, Purpose::Link});
+    Connector connector({door.address()}, door.key, {1, kSize, 0, Purpose::Link});
     until([&] {
       door.poll();
-      EXPECT_EQ(caller.poll(), Caller::State::Pending);
+      EXPECT_EQ(connector.poll(), Connector::State::Pending);
       return asked > 0;
     });
     asked = 0;
@@ -376,33 +377,33 @@ TEST(Handshake, HearsOneAfterTheOtherWhereAllDescriptorsAreInUse) {
     return who.rank == 1 ? Verdict::RankTaken : Verdict::Welcome;
   };
   auto stranger = beginConnect(door.address());
-  Caller refused({door.address()}, door.key, {1, kSize, 0, Purpose::Link});
-  Caller welcome({door.address()}, door.key, {2, kSize, 0, Purpose::Link});
-  Caller late({door.address()}, door.key, {3, kSize, 0, Purpose::Link});
+  Connector refused({door.address()}, door.key, {1, kSize, 0, Purpose::Link});
+  Connector welcome({door.address()}, door.key, {2, kSize, 0, Purpose::Link});
+  Connector late({door.address()}, door.key, {3, kSize, 0, Purpose::Link});
   const AllDescriptorsInUse none;
   EXPECT_EQ(writeSome(stranger, std::as_bytes(std::span("GET /"))).bytes, 6u);
-  EXPECT_EQ(call(door, refused), Caller::State::Refused) << refused.why();
-  EXPECT_TRUE(door.doorman.hasSpare());
-  EXPECT_EQ(call(door, welcome), Caller::State::Welcome) << welcome.why();
-  EXPECT_FALSE(door.doorman.hasSpare());
+  EXPECT_EQ(call(door, refused), Connector::State::Refused) << refused.why();
+  EXPECT_TRUE(door.acceptor.hasSpare());
+  EXPECT_EQ(call(door, welcome), Connector::State::Welcome) << welcome.why();
+  EXPECT_FALSE(door.acceptor.hasSpare());
   // It has taken the last.
   const Error error = errorOf([&] { call(door, late); });
   EXPECT_EQ(error.op(), kMakingSockets) << error.what();
   door.sockets.clear();
-  EXPECT_EQ(call(door, late), Caller::State::Welcome) << late.why();
+  EXPECT_EQ(call(door, late), Connector::State::Welcome) << late.why();
 }
 
 TEST(Handshake, SaysSoWhenNobodyCanBeHeard) {
   Door door;
-  Caller caller({door.address()}, door.key, {1, kSize, 0, Purpose::Link});
+  Connector connector({door.address()}, door.key, {1, kSize, 0, Purpose::Link});
   {
     const NoDescriptors none;
-    const Error error = errorOf([&] { call(door, caller); });
+    const Error error = errorOf([&] { call(door, connector); });
     EXPECT_EQ(error.kind(), ErrorKind::System);
     EXPECT_EQ(error.op(), kMakingSockets) << error.what();
   }
-  EXPECT_EQ(call(door, caller), Caller::State::Welcome) << caller.why();
-  EXPECT_TRUE(door.doorman.hasSpare());
+  EXPECT_EQ(call(door, connector), Connector::State::Welcome) << connector.why();
+  EXPECT_TRUE(door.acceptor.hasSpare());
 }
 
 /// A caller that is deceived: an acceptor without the key, or one that changes the verdict.
@@ -411,10 +412,10 @@ TEST(Handshake, CallerTrustsOnlyAnAcceptorThatProvesTheKey) {
     const JobKey key = randomKey();
     std::vector<NetAddress> addresses{localAddresses().back()};
     const TcpSocket listener = listenTcp(addresses);
-    Caller caller(addresses, key, {1, kSize, 0, Purpose::Link});
+    Connector connector(addresses, key, {1, kSize, 0, Purpose::Link});
     TcpSocket accepted;
     until([&] {
-      caller.poll();
+      connector.poll();
       accepted = acceptTcp(listener);
       return static_cast<bool>(accepted);
     });
@@ -423,7 +424,7 @@ TEST(Handshake, CallerTrustsOnlyAnAcceptorThatProvesTheKey) {
     Hello hello;
     size_t heard = 0;
     until([&] {
-      caller.poll();
+      connector.poll();
       heard +=
           readSome(accepted, std::as_writable_bytes(std::span(&hello, 1)).subspan(heard)).bytes;
       return heard == sizeof hello;
@@ -431,10 +432,10 @@ TEST(Handshake, CallerTrustsOnlyAnAcceptorThatProvesTheKey) {
     VerdictMessage message;
     if (forgesVerdict) message.proof = proofOf(key, challenge, hello, Verdict::RankTaken);
     ASSERT_EQ(writeSome(accepted, std::as_bytes(std::span(&message, 1))).bytes, sizeof message);
-    Caller::State state{};
-    until([&] { return (state = caller.poll()) != Caller::State::Pending; });
-    EXPECT_EQ(state, Caller::State::Failed);
-    EXPECT_NE(caller.why().find("could not prove"), std::string::npos) << caller.why();
+    Connector::State state{};
+    until([&] { return (state = connector.poll()) != Connector::State::Pending; });
+    EXPECT_EQ(state, Connector::State::Failed);
+    EXPECT_NE(connector.why().find("could not prove"), std::string::npos) << connector.why();
   }
 }
 

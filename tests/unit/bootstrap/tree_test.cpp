@@ -9,10 +9,10 @@
 #include <optional>
 #include <thread>
 
+#include "ctran/bootstrap/bootstrap_tree.h"
 #include "ctran/bootstrap/hand_over.h"
 #include "ctran/bootstrap/hand_over_messages.h"
 #include "ctran/bootstrap/local_call.h"
-#include "ctran/bootstrap/meeting_tree.h"
 #include "ctran/os/process.h"
 #include "tests/unit/support/ranks.h"
 
@@ -22,39 +22,39 @@ namespace {
 /// All others have come by then.
 Deadline afterArrival() { return std::chrono::steady_clock::now() + 3 * kArrival; }
 
-TEST(MeetingTree, EachRankIsTheChildOfOne) {
+TEST(BootstrapTree, EachRankIsTheChildOfOne) {
   for (const int size : {1, 2, 64, 65, 66, 127, 128, 4032, 4033, 5000, 131'072}) {
     int children = 0;
     for (int r = 0; r < size; ++r) {
-      const MeetingTree tree{r, size};
-      ASSERT_LE(tree.children(), MeetingTree::kChildren);
+      const BootstrapTree tree{r, size};
+      ASSERT_LE(tree.children(), BootstrapTree::kChildren);
       children += tree.children();
       for (int c = 0; c < tree.children(); ++c) {
-        ASSERT_EQ(MeetingTree::parentOf(tree.firstChild() + c), r) << size;
+        ASSERT_EQ(BootstrapTree::parentOf(tree.firstChild() + c), r) << size;
       }
     }
     EXPECT_EQ(children, size - 1);
   }
 }
 
-TEST(MeetingTree, KnowsHowManyAreBelowAndWho) {
+TEST(BootstrapTree, KnowsHowManyAreBelowAndWho) {
   constexpr int kSize = 5000;
   std::vector<int> below(kSize);
   for (int r = 0; r < kSize; ++r) {
-    for (int above = r;; above = MeetingTree::parentOf(above)) {
+    for (int above = r;; above = BootstrapTree::parentOf(above)) {
       ++below[above];
-      EXPECT_TRUE((MeetingTree{above, kSize}.isAbove(r)));
+      EXPECT_TRUE((BootstrapTree{above, kSize}.isAbove(r)));
       if (above == 0) break;
     }
   }
-  for (int r = 0; r < kSize; ++r) EXPECT_EQ((MeetingTree{r, kSize}.ranks()), below[r]) << r;
-  EXPECT_FALSE((MeetingTree{1, kSize}.isAbove(2)));
-  EXPECT_FALSE((MeetingTree{1, kSize}.isAbove(0)));
-  EXPECT_EQ((MeetingTree{0, 1}.levels()), 0);
-  EXPECT_EQ((MeetingTree{0, 64}.levels()), 1);
-  EXPECT_EQ((MeetingTree{0, 65}.levels()), 2);
-  EXPECT_EQ((MeetingTree{0, 131'072}.levels()), 3);
-  EXPECT_EQ((MeetingTree{64, 65}.levels()), 0);
+  for (int r = 0; r < kSize; ++r) EXPECT_EQ((BootstrapTree{r, kSize}.ranks()), below[r]) << r;
+  EXPECT_FALSE((BootstrapTree{1, kSize}.isAbove(2)));
+  EXPECT_FALSE((BootstrapTree{1, kSize}.isAbove(0)));
+  EXPECT_EQ((BootstrapTree{0, 1}.levels()), 0);
+  EXPECT_EQ((BootstrapTree{0, 64}.levels()), 1);
+  EXPECT_EQ((BootstrapTree{0, 65}.levels()), 2);
+  EXPECT_EQ((BootstrapTree{0, 131'072}.levels()), 3);
+  EXPECT_EQ((BootstrapTree{64, 65}.levels()), 0);
 }
 
 /// Sixty-six ranks, eleven to a host: two of them are below rank 1.
@@ -68,7 +68,7 @@ class Meeting66 : public ::testing::Test {
   }
 
   /// What is above a rank.
-  const Leader& above(int rank) const { return rank > MeetingTree::kChildren ? one_ : root_; }
+  const Leader& above(int rank) const { return rank > BootstrapTree::kChildren ? one_ : root_; }
 
   std::optional<HostGroup> meet(int rank, Deadline deadline, const Interrupt& interrupt = nullptr) {
     if (rank == 0) return root_.gather(kSize, {}, deadline, interrupt);
@@ -115,13 +115,13 @@ TEST_F(Meeting66, TellsEachRankItsNeighboursAndOneOfEachHostAllPlaces) {
     std::vector<int> near(kPerHost);
     for (int i = 0; i < kPerHost; ++i) near[i] = first + i;
     EXPECT_EQ(hosts.neighbours.list(), near) << r;
-    EXPECT_EQ(hosts.neighbours.port, groups[first]->hosts->doorman->addresses()[0].port);
+    EXPECT_EQ(hosts.neighbours.port, groups[first]->hosts->acceptor->addresses()[0].port);
     EXPECT_EQ(hosts.key, root_.address().key);
     if (r != first) continue;
     ASSERT_EQ(hosts.places.size(), kSize);
     for (int other = 0; other < kSize; ++other) {
       EXPECT_EQ(hosts.places[other].rank, other);
-      EXPECT_EQ(hosts.places[other].port, groups[other]->hosts->doorman->addresses()[0].port);
+      EXPECT_EQ(hosts.places[other].port, groups[other]->hosts->acceptor->addresses()[0].port);
       EXPECT_EQ(hosts.places.siteOf(other).host, Site::at(hostOf(other), {}).host);
     }
   }
@@ -203,14 +203,14 @@ uint32_t toldAsTheTimeIsUp() {
   const UniqueFd parent(ends[1]);
   std::atomic<bool> pauses{false}, hasPaused{false}, goesOn{false};
   std::thread rank1([&] {
-    hand_over::Callers callers(one.local(), nullptr, key, kSize, 64, 1);
+    hand_over::JoiningRanks joining(one.local(), nullptr, key, kSize, 64, 1);
     const auto tick = [&] {
       if (!pauses) return;
       hasPaused = true;
       while (!goesOn) std::this_thread::yield();
     };
     errorOf([&] {
-      hand_over::meetInTree(&callers, {1, kSize}, Socket::made([&] { return ends[0]; }), key, host,
+      hand_over::meetInTree(&joining, {1, kSize}, Socket::made([&] { return ends[0]; }), key, host,
                             later(), tick);
     });
   });

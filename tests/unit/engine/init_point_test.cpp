@@ -3,7 +3,7 @@
 
 #include <barrier>
 
-#include "ctran/bootstrap/meeting_tree.h"
+#include "ctran/bootstrap/bootstrap_tree.h"
 #include "ctran/engine/init_point.h"
 #include "tests/unit/support/ranks.h"
 
@@ -190,7 +190,7 @@ TEST_P(InitPoints, NameAMemberThatIsNoMore) {
 }
 
 TEST(InitPoint, NamesAMemberThatIsNoMoreAmongMany) {
-  constexpr int kMembers = MeetingTree::kMostInOneLevel + 2;
+  constexpr int kMembers = BootstrapTree::kMostInOneLevel + 2;
   InitPoint point;
   Handles handles{point.handle()};
   std::vector<std::unique_ptr<InitPoint>> idle;

@@ -17,12 +17,12 @@
 namespace ctran::testing {
 
 /// Of a rank that says it is on host "somewhere", with process id 1.
-inline Places placeOf(int rank, const Doorman& doorman) {
+inline Places placeOf(int rank, const Acceptor& acceptor) {
   Place place;
   place.rank = rank;
   place.pid = 1;
-  place.port = doorman.addresses().front().port;
-  Site site = Site::at("here/" + std::to_string(rank), doorman.addresses());
+  place.port = acceptor.addresses().front().port;
+  Site site = Site::at("here/" + std::to_string(rank), acceptor.addresses());
   site.name = {};
   std::strcpy(site.name.data(), "somewhere");
   return {place, site};
@@ -34,15 +34,15 @@ class TcpPair : public ::testing::Test, public TcpTransport::Listener {
   TcpPair() {
     Hosts hosts;
     hosts.key = key_;
-    hosts.doorman = std::make_unique<Doorman>(localAddresses(), key_, 0, 2);
-    address_ = hosts.doorman->addresses().back();
+    hosts.acceptor = std::make_unique<Acceptor>(localAddresses(), key_, 0, 2);
+    address_ = hosts.acceptor->addresses().back();
     // Of the other nobody knows an address.
     Site nowhere;
     std::strcpy(nowhere.name.data(), "somewhere");
     Place other;
     other.rank = 1;
     other.pid = 1;
-    hosts.places = Places::merged(std::array{placeOf(0, *hosts.doorman), Places(other, nowhere)});
+    hosts.places = Places::merged(std::array{placeOf(0, *hosts.acceptor), Places(other, nowhere)});
     const size_t bytes = Board::bytesFor(1);
     board_ = std::make_unique<Board>(SharedMapping::map(createSharedMemory("test", bytes), bytes),
                                      0, 2, false);
@@ -52,12 +52,12 @@ class TcpPair : public ::testing::Test, public TcpTransport::Listener {
 
   /// One more connection, if this is not the first; none if it is refused.
   TcpSocket call(Purpose purpose) {
-    Caller caller({address_}, key_, {1, 2, 0, purpose});
-    auto state = Caller::State::Pending;
-    until([&] { return (state = caller.poll()) != Caller::State::Pending; });
-    if (state == Caller::State::Welcome) return caller.takeSocket();
-    EXPECT_EQ(state, Caller::State::Refused) << caller.why();
-    refusal_ = caller.verdict();
+    Connector connector({address_}, key_, {1, 2, 0, purpose});
+    auto state = Connector::State::Pending;
+    until([&] { return (state = connector.poll()) != Connector::State::Pending; });
+    if (state == Connector::State::Welcome) return connector.takeSocket();
+    EXPECT_EQ(state, Connector::State::Refused) << connector.why();
+    refusal_ = connector.verdict();
     return {};
   }
 
@@ -135,10 +135,10 @@ class TcpSide : public TcpTransport::Listener {
 
   static void introduce(TcpSide& a, TcpSide& b) {
     const JobKey key = randomKey();
-    std::unique_ptr<Doorman> doormen[2];
+    std::unique_ptr<Acceptor> doormen[2];
     std::vector<Places> parts;
     for (int r = 0; r < 2; ++r) {
-      doormen[r] = std::make_unique<Doorman>(localAddresses(), key, r, 2);
+      doormen[r] = std::make_unique<Acceptor>(localAddresses(), key, r, 2);
       parts.push_back(placeOf(r, *doormen[r]));
     }
     const Places places = Places::merged(parts);
@@ -146,19 +146,19 @@ class TcpSide : public TcpTransport::Listener {
       Hosts hosts;
       hosts.key = key;
       hosts.places = places;
-      hosts.doorman = std::move(doormen[side->rank_]);
+      hosts.acceptor = std::move(doormen[side->rank_]);
       side->transport_ = std::make_unique<TcpTransport>(side->board_, std::move(hosts), *side);
     }
   }
 
   /// The other rank is the test, who lets callers in.
-  std::unique_ptr<Doorman> introduceTo() {
+  std::unique_ptr<Acceptor> introduceTo() {
     Hosts hosts;
     hosts.key = randomKey();
-    hosts.doorman = std::make_unique<Doorman>(localAddresses(), hosts.key, rank_, 2);
-    auto other = std::make_unique<Doorman>(localAddresses(), hosts.key, 1 - rank_, 2);
+    hosts.acceptor = std::make_unique<Acceptor>(localAddresses(), hosts.key, rank_, 2);
+    auto other = std::make_unique<Acceptor>(localAddresses(), hosts.key, 1 - rank_, 2);
     hosts.places =
-        Places::merged(std::array{placeOf(rank_, *hosts.doorman), placeOf(1 - rank_, *other)});
+        Places::merged(std::array{placeOf(rank_, *hosts.acceptor), placeOf(1 - rank_, *other)});
     transport_ = std::make_unique<TcpTransport>(board_, std::move(hosts), *this);
     return other;
   }

@@ -351,7 +351,7 @@ TEST(SeveralConnections, WhoDiesIsLost) {
 TEST(SeveralConnections, ThatAreRefusedAreDoneWithout) {
   const Wanted wanted(4);
   TcpSide one(0);
-  std::unique_ptr<Doorman> door = one.introduceTo();
+  std::unique_ptr<Acceptor> door = one.introduceTo();
   const auto data = pattern(2 << 20);
   TcpSocket socket;
   int refused = 0;

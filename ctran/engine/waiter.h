@@ -14,14 +14,14 @@ namespace ctran {
 /// How a thread waits. It looks again and again, at first without even reading the clock. After
 /// about two microseconds it tells the host language that it blocks. Then it spins and yields for
 /// as long as the communicator's Core says, and then sleeps between looks.
-class Patience {
+class Waiter {
  public:
-  Patience(Core& core, WaitHooks* hooks) : core_(core), hooks_(hooks) {}
-  ~Patience() {
+  Waiter(Core& core, WaitHooks* hooks) : core_(core), hooks_(hooks) {}
+  ~Waiter() {
     if (blocked_) hooks_->afterBlocking();
   }
-  Patience(const Patience&) = delete;
-  Patience& operator=(const Patience&) = delete;
+  Waiter(const Waiter&) = delete;
+  Waiter& operator=(const Waiter&) = delete;
 
   /// Is called after a look that found nothing. `awaited`: the rank that has to move, or -1.
   /// `stillWaiting()` returns, right before the thread sleeps, whether it still waits for that

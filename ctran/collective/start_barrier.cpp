@@ -1,11 +1,11 @@
-#include "ctran/collective/meeting.h"
+#include "ctran/collective/start_barrier.h"
 
 #include "ctran/base/error.h"
 
 namespace ctran {
 namespace {
 
-Collective wordOf(void* data, size_t bytes) {
+Collective broadcastOf(void* data, size_t bytes) {
   Collective c;
   c.kind = CollectiveKind::Broadcast;
   c.count = bytes;
@@ -17,11 +17,11 @@ Collective wordOf(void* data, size_t bytes) {
 }  // namespace
 
 /// Inside each host a barrier; among the first ranks of all hosts, or all ranks if none share one,
-/// another one and a broadcast of the word's length, and of the word, if there is one; inside again
+/// another one and a broadcast of the text's length, and of the text, if there is one; inside again
 /// the same broadcasts, which nobody leaves before the first rank comes. Rank 0 is the first of its
 /// host, and that is the first one.
-Task meet(Meeting& meeting, const Collective& barrier) {
-  HostsContext& hosts = meeting.hosts;
+Task startBarrier(StartBarrier& start, const Collective& barrier) {
+  HostsContext& hosts = start.hosts;
   const bool shares = hosts.isShared();
   const bool isFirst = !shares || hosts.map.index() == 0;
   if (shares) {
@@ -32,10 +32,10 @@ Task meet(Meeting& meeting, const Collective& barrier) {
     Task task = hosts.betweenFirst("dissemination", barrier, 0);
     co_await task;
   }
-  uint64_t bytes = meeting.word.size();
+  uint64_t bytes = start.text.size();
   for (uint32_t part = 0; part < 2; ++part) {
-    const Collective step =
-        part == 0 ? wordOf(&bytes, sizeof bytes) : wordOf(meeting.word.data(), meeting.word.size());
+    const Collective step = part == 0 ? broadcastOf(&bytes, sizeof bytes)
+                                      : broadcastOf(start.text.data(), start.text.size());
     if (isFirst) {
       Task task = hosts.betweenFirst("binomial", step, 1 + part);
       co_await task;
@@ -45,12 +45,12 @@ Task meet(Meeting& meeting, const Collective& barrier) {
       co_await task;
     }
     if (bytes == 0) co_return;
-    if (bytes > Meeting::kLongest) {
+    if (bytes > StartBarrier::kLongest) {
       throw Error(ErrorKind::Mismatch,
                   "rank 0 says " + std::to_string(bytes) + " bytes, which is too much", {0},
                   "new_comm");
     }
-    meeting.word.resize(bytes);
+    start.text.resize(bytes);
   }
 }
 

@@ -5,10 +5,10 @@
 
 namespace ctran {
 
-/// The tree in which ranks meet, with rank 0 at its top: each rank hears its children and is heard
-/// by its parent. Among up to 64 ranks all but rank 0 are its children; more ranks make more
-/// levels.
-struct MeetingTree {
+/// The tree over which ranks find each other, with rank 0 as its root: each rank collects what its
+/// children know, and sends it to its parent. Among up to 64 ranks all but rank 0 are its children;
+/// more ranks make more levels.
+struct BootstrapTree {
   static constexpr int kChildren = 63;
   static constexpr int kMostInOneLevel = kChildren + 1;
 
@@ -23,7 +23,7 @@ struct MeetingTree {
     return static_cast<int>(std::min<int64_t>(int64_t{rank} * kChildren + 1, size));
   }
   int children() const { return std::min(size - firstChild(), kChildren); }
-  MeetingTree at(int other) const { return {other, size}; }
+  BootstrapTree at(int other) const { return {other, size}; }
 
   /// Returns whether that rank is this one, or below it.
   bool isAbove(int other) const {

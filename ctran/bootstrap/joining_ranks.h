@@ -21,29 +21,30 @@ using HasEnded = std::function<bool(int rank)>;
 namespace ctran::hand_over {
 
 /// The ranks for which a rank waits, and which call it: from its own host and from others.
-class Callers {
+class JoiningRanks {
  public:
-  struct Guest {
+  struct Joiner {
     Socket near, far;  // one of them, once it has come: `near` from this host, `far` from another
     UniqueFd brought;  // brought by a rank of this host, with what it says of itself
     pid_t pid = 0;
     uint64_t process = 0;
   };
 
-  /// Waits for `count` of `size` ranks, starting at `first`. `doorman` hears other hosts; null
+  /// Waits for `count` of `size` ranks, starting at `first`. `acceptor` hears other hosts; null
   /// without a network.
-  Callers(Doorman& local, Doorman* doorman, const JobKey& key, int size, int first, int count);
+  JoiningRanks(Acceptor& local, Acceptor* acceptor, const JobKey& key, int size, int first,
+               int count);
 
   /// Makes `hear` ask now and then whether a rank that has not come has ended. It asks at intervals
   /// that double, because every question is a call to that rank.
   void watch(HasEnded hasEnded) { hasEnded_ = std::move(hasEnded); }
 
-  bool areComplete() const { return present_ == static_cast<int>(guests_.size()); }
+  bool areComplete() const { return present_ == static_cast<int>(joiners_.size()); }
   std::vector<int> absent() const;
   std::vector<int> present() const;
   bool has(int rank) const;
   bool anyIsFar() const;
-  Guest& guest(int rank) { return guests_[static_cast<size_t>(rank - first_)]; }
+  Joiner& joiner(int rank) { return joiners_[static_cast<size_t>(rank - first_)]; }
   const UniqueFd& socketOf(int rank) const;
 
   /// Waits until a rank calls or says something, then returns who has: ranks that have come; -1 for
@@ -61,11 +62,11 @@ class Callers {
   void hearNear();
   void admit(Socket socket);
 
-  Doorman& local_;
-  Doorman* const doorman_;
+  Acceptor& local_;
+  Acceptor* const acceptor_;
   const int size_;
   const int first_;
-  std::vector<Guest> guests_;
+  std::vector<Joiner> joiners_;
   std::vector<Socket> unheard_;  // have proved the key, but not yet said who they are; oldest first
   int present_ = 0;
   HasEnded hasEnded_;

@@ -1,10 +1,10 @@
-#include "ctran/bootstrap/callers.h"
+#include "ctran/bootstrap/joining_ranks.h"
 
 #include <algorithm>
 #include <utility>
 
+#include "ctran/bootstrap/bootstrap_tree.h"
 #include "ctran/bootstrap/hand_over_messages.h"
-#include "ctran/bootstrap/meeting_tree.h"
 
 namespace ctran::hand_over {
 namespace {
@@ -13,27 +13,27 @@ constexpr size_t kMaxUnheard = 64;
 
 }  // namespace
 
-Callers::Callers(Doorman& local, Doorman* doorman, const JobKey& key, int size, int first,
-                 int count)
+JoiningRanks::JoiningRanks(Acceptor& local, Acceptor* acceptor, const JobKey& key, int size,
+                           int first, int count)
     : local_(local),
-      doorman_(doorman),
+      acceptor_(acceptor),
       size_(size),
       first_(first),
-      guests_(static_cast<size_t>(count)) {
+      joiners_(static_cast<size_t>(count)) {
   local_.expect(key);
-  if (doorman_ != nullptr) doorman_->expect(key, size, MeetingTree::parentOf(first));
+  if (acceptor_ != nullptr) acceptor_->expect(key, size, BootstrapTree::parentOf(first));
 }
 
-bool Callers::isExpected(int rank) const {
-  return rank >= first_ && rank - first_ < static_cast<int>(guests_.size());
+bool JoiningRanks::isExpected(int rank) const {
+  return rank >= first_ && rank - first_ < static_cast<int>(joiners_.size());
 }
 
-bool Callers::has(int rank) const {
-  const Guest& guest = guests_[static_cast<size_t>(rank - first_)];
-  return guest.near || guest.far;
+bool JoiningRanks::has(int rank) const {
+  const Joiner& joiner = joiners_[static_cast<size_t>(rank - first_)];
+  return joiner.near || joiner.far;
 }
 
-std::vector<int> Callers::absent() const {
+std::vector<int> JoiningRanks::absent() const {
   std::vector<int> ranks;
   for (int r = first_; isExpected(r); ++r) {
     if (!has(r)) ranks.push_back(r);
@@ -41,7 +41,7 @@ std::vector<int> Callers::absent() const {
   return ranks;
 }
 
-std::vector<int> Callers::present() const {
+std::vector<int> JoiningRanks::present() const {
   std::vector<int> ranks;
   for (int r = first_; isExpected(r); ++r) {
     if (has(r)) ranks.push_back(r);
@@ -49,24 +49,24 @@ std::vector<int> Callers::present() const {
   return ranks;
 }
 
-bool Callers::anyIsFar() const {
-  return std::any_of(guests_.begin(), guests_.end(),
-                     [](const Guest& guest) { return static_cast<bool>(guest.far); });
+bool JoiningRanks::anyIsFar() const {
+  return std::any_of(joiners_.begin(), joiners_.end(),
+                     [](const Joiner& joiner) { return static_cast<bool>(joiner.far); });
 }
 
-const UniqueFd& Callers::socketOf(int rank) const {
-  const Guest& guest = guests_[static_cast<size_t>(rank - first_)];
-  return guest.near ? guest.near.fd() : guest.far.fd();
+const UniqueFd& JoiningRanks::socketOf(int rank) const {
+  const Joiner& joiner = joiners_[static_cast<size_t>(rank - first_)];
+  return joiner.near ? joiner.near.fd() : joiner.far.fd();
 }
 
-std::vector<int> Callers::hear(Deadline deadline, const Interrupt& interrupt, int other) {
+std::vector<int> JoiningRanks::hear(Deadline deadline, const Interrupt& interrupt, int other) {
   std::vector<int> sockets{local_.fd()};
   const size_t unheard = unheard_.size();
   for (const Socket& socket : unheard_) sockets.push_back(socket.get());
   const std::vector<int> ranks = present();
   for (const int r : ranks) sockets.push_back(socketOf(r).get());
   // A descriptor that is none is left alone by poll.
-  sockets.push_back(doorman_ == nullptr ? -1 : doorman_->fd());
+  sockets.push_back(acceptor_ == nullptr ? -1 : acceptor_->fd());
   sockets.push_back(other);
   std::vector<size_t> readable;
   const Deadline until = hasEnded_ ? std::min(deadline, nextLook_) : deadline;
@@ -98,7 +98,7 @@ std::vector<int> Callers::hear(Deadline deadline, const Interrupt& interrupt, in
 }
 
 /// Returns one of the absent ranks.
-std::vector<int> Callers::ended() {
+std::vector<int> JoiningRanks::ended() {
   const Deadline now = std::chrono::steady_clock::now();
   if (!hasEnded_ || now < nextLook_) return {};
   nextLook_ = now + (now - began_);
@@ -109,21 +109,21 @@ std::vector<int> Callers::ended() {
 }
 
 /// Callers from other hosts.
-void Callers::hearFar() {
-  doorman_->poll(
+void JoiningRanks::hearFar() {
+  acceptor_->poll(
       [this](const Introduction& who) {
         if (who.purpose != Purpose::Join) return Verdict::OtherTarget;
         if (!isExpected(who.rank)) return Verdict::NoSuchRank;
         return has(who.rank) ? Verdict::RankTaken : Verdict::Welcome;
       },
       [this](const Introduction& who, Socket socket) {
-        guest(who.rank).far = std::move(socket);
+        joiner(who.rank).far = std::move(socket);
         ++present_;
       });
 }
 
 /// Callers of this host.
-void Callers::hearNear() {
+void JoiningRanks::hearNear() {
   local_.poll([](const Introduction&) { return Verdict::Welcome; },
               [this](const Introduction&, Socket socket) {
                 unheard_.push_back(std::move(socket));
@@ -133,7 +133,7 @@ void Callers::hearNear() {
 }
 
 /// The caller has proved the key: failures from here on are errors of our own ranks.
-void Callers::admit(Socket socket) {
+void JoiningRanks::admit(Socket socket) {
   HostHello hello{};
   std::vector<UniqueFd> fds;
   try {
@@ -154,11 +154,11 @@ void Callers::admit(Socket socket) {
   }
   if (!isExpected(hello.rank)) return answer(socket.fd(), Reply::NoSuchRank, 0);
   if (has(hello.rank)) return answer(socket.fd(), Reply::RankTaken, 0);
-  Guest& guest = this->guest(hello.rank);
-  guest.brought = std::move(fds[0]);
-  guest.pid = hello.pid;
-  guest.process = hello.process;
-  guest.near = std::move(socket);
+  Joiner& joiner = this->joiner(hello.rank);
+  joiner.brought = std::move(fds[0]);
+  joiner.pid = hello.pid;
+  joiner.process = hello.process;
+  joiner.near = std::move(socket);
   ++present_;
 }
 
