@@ -3,13 +3,9 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <cstring>
-#include <mutex>
 #include <utility>
 
-#include "ctran/base/clock.h"
 #include "ctran/base/log.h"
-#include "ctran/base/sha256.h"
 #include "ctran/collective/plan/run.h"
 #include "ctran/collective/preference.h"
 #include "ctran/collective/premul.h"
@@ -21,7 +17,6 @@
 #include "ctran/engine/peer_watcher.h"
 #include "ctran/engine/progress.h"
 #include "ctran/engine/shm_queue.h"
-#include "ctran/engine/waiter.h"
 #include "ctran/select/plans.h"
 #include "ctran/stream/watchdog.h"
 #include "ctran/topology/host.h"
@@ -46,56 +41,6 @@ size_t postedBytes(const Collective& collective) {
   for (const Block& block : collective.outputs) count += block.count;
   if (collective.rows) count *= 1 + collective.rows->inputRows + collective.rows->outputRows;
   return count * sizeOf(collective.type);
-}
-
-using Hints = std::map<std::string, std::string>;
-
-/// The hints that say how a communicator is created, which does not change.
-constexpr const char* kOfCreation[] = {"ctran::host", "ctran::ib_fail_over", "ctran::stand_in",
-                                       "ctran::through_host"};
-
-/// Without those.
-Hints ofCalls(const Hints& hints) {
-  Hints left = hints;
-  for (const char* key : kOfCreation) left.erase(key);
-  return left;
-}
-
-/// Throws Error(InvalidArgument) if it names algorithms where calls will not go.
-Preferences checked(Preferences wanted, bool gpus) {
-  using Place = AlgorithmPlace;
-  if (gpus) {
-    wanted.checkPlaces({Place::Gpus, Place::GpuHosts}, "GPUs");
-  } else {
-    wanted.checkPlaces({Place::SharedMemory, Place::Hosts, Place::Network}, "tensors of the CPU");
-  }
-  return wanted;
-}
-
-/// Throws Error(InvalidArgument) if a plan is wanted that nobody has registered, or that promises
-/// no result although none such is taken.
-void checkPlans(const std::map<std::string, std::string>& hints, bool openPlans) {
-  // The hints of the communicator may name a plan that is registered later.
-  const auto wanted = hints.find("ctran::algorithm");
-  if (wanted == hints.end() || wanted->second.find("plan:") == std::string::npos) return;
-  const RegisteredPlans& plans = registeredPlans();
-  for (const WantedAlgorithm& one : parseAlgorithms(wanted->second, kByHint)) {
-    const auto isNamed = [&](const RegisteredPlan& plan) { return plan.name == one.name; };
-    if (!one.name.starts_with("plan:")) continue;
-    if (const auto plan = std::find_if(plans.begin(), plans.end(), isNamed); plan != plans.end()) {
-      if (openPlans || !plan->algorithm->plan().open) continue;
-      throw Error(ErrorKind::InvalidArgument,
-                  std::string(kByHint) + " asks for '" + one.name +
-                      "', a program that promises no result: it serves no calls",
-                  {}, {}, "execute it with mscclpp");
-    }
-    std::string names;
-    for (const RegisteredPlan& plan : plans) names += (names.empty() ? "" : ", ") + plan.name;
-    throw Error(ErrorKind::InvalidArgument,
-                std::string(kByHint) + " asks for '" + one.name +
-                    "', but no plan of that name is registered",
-                {}, {}, names.empty() ? "none is registered" : "there are: " + names);
-  }
 }
 
 std::shared_ptr<SharedMapping> privateMemory(size_t bytes) {
@@ -137,18 +82,6 @@ Selector::PlanCheck whyNoFunctions(bool takesFunctions) {
 }
 
 }  // namespace
-
-void checkHints(const std::map<std::string, std::string>& hints) {
-  for (const auto& [key, value] : ofCalls(hints)) {
-    if (!key.starts_with("ctran::") || key == "ctran::algorithm" || key == "ctran::deterministic") {
-      continue;
-    }
-    throw Error(ErrorKind::InvalidArgument,
-                "a communicator knows no hint " + key +
-                    "; there are ctran::algorithm, ctran::deterministic, ctran::host and "
-                    "ctran::ib_fail_over");
-  }
-}
 
 Deadline deadlineAfter(std::chrono::nanoseconds timeout) {
   return std::chrono::steady_clock::now() +
@@ -196,7 +129,7 @@ Communicator::Communicator(const CommunicatorOptions& options, HostGroup group)
       hints_(options.hints),
       gpus_(options.gpus),
       takesFunctions_(options.functions && !options.gpus),
-      hint_(checked(hintedPreferences(options.hints), gpus_)),
+      hint_(checkedPreferences(hintedPreferences(options.hints), gpus_)),
       timeoutNanos_(std::min(options.timeout, kLongestTimeout).count()),
       channels_(options.size),
       mailboxes_(options.size),
@@ -219,7 +152,7 @@ Communicator::Communicator(const CommunicatorOptions& options, Hosts hosts, Host
       hints_(options.hints),
       gpus_(options.gpus),
       takesFunctions_(options.functions && !options.gpus),
-      hint_(checked(hintedPreferences(options.hints), gpus_)),
+      hint_(checkedPreferences(hintedPreferences(options.hints), gpus_)),
       timeoutNanos_(std::min(options.timeout, kLongestTimeout).count()),
       channels_(options.size),
       mailboxes_(options.size),
@@ -320,44 +253,6 @@ void Communicator::useMemoryOf(Communicator& other) {
   if (auto memory = other.transport_->directMemory()) {
     transport_->shareDirectMemory(std::move(memory));
   }
-}
-
-void Communicator::setHints(const std::map<std::string, std::string>& hints) {
-  auto standing = checkedHints(ofCalls(hints), true);
-  for (const auto& [key, value] : ofCalls(hints_)) hints_.erase(key);
-  hints_.merge(ofCalls(hints));
-  standing_ = std::move(standing);
-}
-
-std::shared_ptr<const CallHints> Communicator::hintsOfCall(
-    const std::map<std::string, std::string>& hints) const {
-  checkPlans(hints, false);
-  return mergedHints(hints);
-}
-
-std::shared_ptr<const CallHints> Communicator::openHintsOfCall(
-    const std::map<std::string, std::string>& hints) const {
-  checkPlans(hints, true);
-  const auto merged = mergedHints(hints);
-  if (!merged) return nullptr;
-  auto open = std::make_shared<CallHints>(*merged);
-  open->openPlans = true;
-  open->hash ^= 1ULL << 63;  // other decisions than of hints that take no such plans
-  return open;
-}
-
-std::shared_ptr<const CallHints> Communicator::mergedHints(
-    const std::map<std::string, std::string>& hints) const {
-  if (!standing_) return checkedHints(hints, false);
-  std::map<std::string, std::string> all = hints;
-  all.merge(ofCalls(hints_));
-  return checkedHints(all, true);
-}
-
-std::shared_ptr<const CallHints> Communicator::checkedHints(const Hints& hints, bool alone) const {
-  auto found = callHints(hints, alone);
-  if (found) static_cast<void>(checked(found->preferences, gpus_));
-  return found;
 }
 
 int64_t Communicator::nanosOr(std::chrono::nanoseconds timeout) const {
@@ -698,77 +593,6 @@ int64_t Communicator::checkStuck(int64_t now) {
   return deadline;
 }
 
-void Communicator::breakWith(const Error& error) {
-  core_.fail(error);
-  Progress::poke(Progress::When::Soon);
-}
-
-void Communicator::abort(const std::string& reason) {
-  if (!core_.belongsHere()) throw core_.forkError();
-  if (finalized_.load(std::memory_order_relaxed)) return;  // the others go on without this rank
-  const Error error(ErrorKind::Aborted,
-                    "communicator '" + core_.name + "' was aborted by rank " +
-                        std::to_string(rank()) + (reason.empty() ? "" : ": " + reason),
-                    {rank()});
-  breakWith(error);
-  if (gpu_) gpu_->breakWith(error);
-  for (const auto& weak : dependents()) {
-    if (const auto dependent = weak.lock()) dependent->abort(reason);
-  }
-}
-
-void Communicator::addDependent(const std::shared_ptr<Communicator>& dependent) {
-  std::lock_guard lock(dependentsMutex_);
-  std::erase_if(dependents_, [](const auto& weak) { return weak.expired(); });
-  dependents_.push_back(dependent);
-}
-
-std::vector<std::weak_ptr<Communicator>> Communicator::dependents() {
-  std::lock_guard lock(dependentsMutex_);
-  return dependents_;
-}
-
-void Communicator::finalize(WaitHooks* hooks) {
-  if (finalized_.load(std::memory_order_relaxed)) return;
-  if (gpu_) {
-    gpu_->drain(hooks);
-    gpu_->throwIfBroken();
-  }
-  if (core_.belongsHere()) {
-    Waiter waiter(core_, hooks);
-    const int64_t deadline = nowNanos() + timeoutNanos_.load(std::memory_order_relaxed);
-    while (!idle() && nowNanos() < deadline) {
-      if (progress()) continue;
-      try {
-        waiter.pause(
-            -1, [&] { return !idle() && stillWaitsFor(-1); },
-            [&](int64_t now) { return std::min(checkStuck(now), deadline); });
-      } catch (const Error&) {
-        // The communicator is broken; progress() ends what is queued with the same error.
-      }
-    }
-    const std::optional<Error> error = disagreement();
-    leave();
-    if (gpu_) gpu_->leave();
-    finalized_.store(true, std::memory_order_relaxed);
-    if (error) throw *error;
-  }
-  finalized_.store(true, std::memory_order_relaxed);
-}
-
-std::optional<Error> Communicator::disagreement() {
-  if (gpus_ || core_.failed() || !idle()) return std::nullopt;
-  // If two ranks record a collective and then come here, at least one sees the other's record.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  try {
-    core_.poll();  // what other hosts have said
-    collectives_->checkPeers();
-  } catch (const Error& error) {
-    if (error.kind() == ErrorKind::Mismatch) return error;
-  }
-  return std::nullopt;
-}
-
 std::unique_ptr<OperationQueue> Communicator::makeSendQueue(int peer) {
   if (sharesMemory(peer)) return std::make_unique<ShmSendQueue>(core_, *arena_, map_.indexOf(peer));
   return std::make_unique<NetSendQueue>(core_, *transport_, peer);
@@ -788,62 +612,8 @@ bool Communicator::poll() {
   return moved;
 }
 
-/// Another rank of this host may have failed; those whom this one knows have to hear of it.
-void Communicator::tellFailure() {
-  if (!core_.failed() || told_.load(std::memory_order_acquire)) return;
-  try {
-    board_->throwFailure();
-  } catch (const Error& error) {
-    tell(error);
-  }
-}
-
-void Communicator::tell(const Error& error) {
-  // The second caller waits, because it may be about to end the process, and with it what is being
-  // told.
-  std::lock_guard lock(tellMutex_);
-  if (told_.load(std::memory_order_relaxed)) return;
-  transport_->tell(error);
-  told_.store(true, std::memory_order_release);
-}
-
-bool Communicator::isAborted() const {
-  return hasFailed() || (gpu_ && (gpu_->isBroken() || !gpu_->isSound()));
-}
-
-void Communicator::throwIfBroken() {
-  if (gpu_) {
-    gpu_->diagnose();
-    gpu_->throwIfBroken();
-  }
-  core_.throwIfFailed();
-}
-
-bool Communicator::hasFailed() const {
-  // What the others have said meanwhile is known only after a look.
-  if (transport_ && !core_.failed()) transport_->poll();
-  return core_.failed();
-}
-
 void Communicator::arm() {
   if (watch_ != 0) PeerWatcher::arm(watch_);
-}
-
-void Communicator::leave() {
-  if (transport_) {
-    PeerWatcher::unwatch(watch_);
-    if (urgentWatch_ != 0) PeerWatcher::unwatch(urgentWatch_);
-  }
-  localWatch_.stop();
-  LiveSettings::stop(*this);
-  if (functions_) functions_->group().leave();
-  if (transport_) tellFailure();
-  if (recording_) recording_->left();
-  auto& state = board().control(rank()).state;
-  if (state.exchange(Board::RankState::Left, std::memory_order_seq_cst) != Board::RankState::Left) {
-    if (arena_) arena_->wakeAll();
-    if (transport_) transport_->leave(kLinger);
-  }
 }
 
 }  // namespace ctran

@@ -16,6 +16,10 @@ inline constexpr int kMaxRanks = 1 << 20;
 /// communicator's.
 void checkHints(const std::map<std::string, std::string>& hints);
 
+/// Returns `wanted`. Throws Error(InvalidArgument) if it names algorithms of GPUs for tensors of
+/// the CPU, or the other way round.
+Preferences checkedPreferences(Preferences wanted, bool gpus);
+
 /// Returns the identity of this rank's host, as the hint ctran::host or the environment says it,
 /// see hostIdentity.
 std::string hostOf(const std::map<std::string, std::string>& hints);
