@@ -10,6 +10,7 @@ from mscclpp.language.source import Location
 from mscclpp.language.types import BufferType
 
 _SHOWN = 8  # thread blocks of a run
+_COPIES = ("begin", "end")  # from and to a caller's buffer
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class Event:
 
     rank: int
     thread_block: int
-    operation: str  # its name; "end", where the thread blocks of a rank wait for each other
+    operation: str  # its name; "begin" or "end", where the thread blocks of a rank meet
     locations: tuple[Location, ...]
     execution: int
 
@@ -82,11 +83,16 @@ class Proved:
     def event(self, moment: list[int]) -> Event:
         rank, lane, step, execution = moment
         op = self.operation(rank, lane, step)
-        name, lines = ("end", ()) if op is None else (op.name, op.locations)
+        name, lines = (op.name, op.locations) if op else ("end" if step else "begin", ())
         return Event(rank, self.thread_block(rank, lane), name, lines, execution)
 
     def chunk(self, buffer: str, index: int, rank: int) -> str:
         """A chunk of the engine's plan, as the program has it."""
+        if self.plan.collective == "reducescatter" and buffer == "scratch":
+            finer = self.lowered["chunks"] // self.plan.gpus[0].output_chunks
+            copies = finer * max(gpu.scratch_chunks for gpu in self.plan.gpus)
+            if index >= copies:  # of inputs, where the program uses these as scratch
+                buffer, index = "input", index - copies
         if buffer == "output" and self.plan.inplace and self._names_input_only():
             buffer = "input"
             if self.plan.collective == "reducescatter":
@@ -107,6 +113,8 @@ def finding_of(proved: Proved, raw: dict[str, Any]) -> Finding:
     own = None
     if raw["step"] >= 0:
         own = proved.event([raw["rank"], raw["lane"], raw["step"], raw["execution"]])
+    if raw["kind"] == "race" and own is not None and own.operation in _COPIES and others:
+        own, others = others[0], [own]
     events = _events(raw["kind"], own, others)
     chunk = proved.chunk(*raw["place"]) if "place" in raw else None
     lines = [line for event in events for line in event.locations]
@@ -183,6 +191,9 @@ def _race(own: Event, others: list[Event], chunk: str, words: list[str]) -> str:
         )
     does, did = words
     (other,) = others
+    if other.operation in _COPIES:
+        returned = other.operation == "end" or other.execution > own.execution
+        return _race(own, [], chunk, ["returned" if returned else "begun"])
     when = ""
     if other.execution != own.execution:
         when = f" in the {'next' if other.execution > own.execution else 'previous'} execution"

@@ -17,7 +17,7 @@ class LoopIterationContext:
 
     Args:
         unit: bytes of one iteration.
-        num_chunks: chunks of one iteration.
+        num_chunks: chunks that the loop goes through; each operation of the body has as many.
     """
 
     def __init__(self, unit: int, num_chunks: int) -> None:

@@ -125,6 +125,7 @@ def is_found(plan: Plan) -> bool:
         "all_to_all_group",
         "reduce_scatter_pull",
         "reduce_scatter_pull in place",
+        "reduce_scatter_ring",
     ],
 )
 def test_every_change_is_found(write_program: Write, name: str, instr_fusion: bool) -> None:

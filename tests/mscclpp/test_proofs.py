@@ -471,17 +471,20 @@ def more_chunks_than_an_iteration_has(pair: Pair) -> None:
         pair.ranks[0].copy(pair.output[0][0:2], pair.input[0][0:2], tb=0)  # here
 
 
+def fewer_chunks_than_an_iteration_has(pair: Pair) -> None:
+    with LoopIterationContext(unit=1024, num_chunks=2):
+        pair.ranks[0].copy(pair.output[0][0:1], pair.input[0][0:1], tb=0)  # here
+
+
 @pytest.mark.parametrize(
-    ("body", "says"),
-    [
-        (more_chunks_than_an_iteration_has, "an operation on 2 chunks in a loop of 1 chunks"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_verified_yet_is_an_error_with_its_line(body: Body, says: str) -> None:
+    ("body", "operation", "loop"),
+    [(more_chunks_than_an_iteration_has, 2, 1), (fewer_chunks_than_an_iteration_has, 1, 2)],
+)
+def test_all_of_a_loop_is_as_large_as_the_loop_says(body: Body, operation: int, loop: int) -> None:
     error = refused(AllReduce(2, 1, False), body)
-    assert isinstance(error, mscclpp.CannotVerify)
-    assert "cannot be verified yet: rank 0" in str(error)
-    assert says in str(error)
+    assert not isinstance(error, mscclpp.CannotVerify)
+    assert f"on chunks of size {operation} in a loop of num_chunks={loop}" in str(error)
+    assert f"give the loop num_chunks={operation}" in str(error)
     assert error.locations[0].text().endswith("# here")
 
 
@@ -510,27 +513,61 @@ def test_what_promises_no_result_serves_no_calls(write_program: Write) -> None:
         mscclpp.register(algorithm)
 
 
-def writes_to_another_block(pair: Pair) -> None:
-    pair.ranks[0].copy(pair.input[0][1:2], pair.input[0][0:1], tb=0)  # here
-
-
-def two_blocks_add_to_one_chunk(pair: Pair) -> None:
-    for tb in range(2):
-        pair.ranks[0].reduce(pair.input[0][0:1], [pair.input[0][1:2]], tb=tb)  # here
+@pytest.mark.parametrize("instances", [1, 2])
+@pytest.mark.parametrize(("ranks", "blocks"), [(2, 1), (3, 2), (8, 1)])
+def test_a_reduce_scatter_in_place_may_use_the_whole_input(
+    write_program: Write, ranks: int, blocks: int, instances: int
+) -> None:
+    program = write_program("reduce_scatter_ring", ranks=ranks, blocks=blocks, instances=instances)
+    report = program.verify()
+    assert report, str(report)
+    assert report.in_place_safe
 
 
 @pytest.mark.parametrize(
-    ("body", "says"),
+    ("left_out", "says"),
     [
-        (writes_to_another_block, "that writes to the input elsewhere than in its own block"),
-        (two_blocks_add_to_one_chunk, "of whose own block several thread blocks use a chunk"),
+        ("begin", "that rank may not have begun, so wait for a signal from it first"),
+        ("middle", "nothing orders that with the write"),
+        ("end", "which may have returned to its caller by then"),
     ],
 )
-def test_a_reduce_scatter_in_place_is_of_own_blocks(body: Body, says: str) -> None:
-    error = refused(ReduceScatter(2, 1, True), body)
-    assert isinstance(error, mscclpp.CannotVerify)
-    assert f"a reduce_scatter in place {says}" in str(error)
-    assert error.locations[0].text().endswith("# here")
+def test_a_race_for_the_whole_input_names_it(
+    write_program: Write, left_out: str, says: str
+) -> None:
+    found = write_program("reduce_scatter_ring", left_out=left_out).verify().findings
+    races = [finding for finding in found if finding.kind == "race" and says in finding.message]
+    assert races
+    for finding in races:
+        assert finding.chunk is not None
+        assert finding.chunk.startswith("input[")
+        assert finding.locations[0].text().startswith("channels[before[me], me, tb].reduce(")
+
+
+def two_blocks_share_the_own_block(pair: Pair) -> None:
+    scratch = [Buffer(rank, 2) for rank in range(2)]
+    pair.exchange()
+    for me in range(2):
+        sent = slice(2 - 2 * me, 4 - 2 * me)
+        pair.to_peer[me].put(scratch[1 - me][0:2], pair.input[me][sent], tb=0)
+    pair.exchange()
+    for me in range(2):
+        for tb in range(2):
+            pair.ranks[me].barrier([0, 1])
+            part = pair.input[me][2 * me + tb : 2 * me + tb + 1]
+            pair.ranks[me].reduce(part, [scratch[me][tb : tb + 1]], tb=tb)
+        pair.ranks[me].barrier([0, 1])
+        own = slice(2 * me, 2 * me + 2)
+        pair.ranks[me].copy(scratch[me][0:2], pair.input[me][own], tb=1)
+        pair.ranks[me].copy(pair.input[me][own], scratch[me][0:2], tb=1)
+
+
+def test_thread_blocks_may_share_the_own_block_in_place() -> None:
+    with CollectiveProgram("shared", ReduceScatter(2, 2, True), 2) as program:
+        pair = Pair()
+        two_blocks_share_the_own_block(pair)
+    report = program.verify()
+    assert report, str(report)
 
 
 def test_a_race_in_place_names_the_input(write_program: Write) -> None:

@@ -18,14 +18,17 @@ void Cursor::fail(const std::string& why, ErrorKind kind) const {
 }
 
 /// An iteration takes the next piece of all chunks that are written in the operation, side by
-/// side, so these must be as many as the iteration has.
+/// side, so these must be as many as the loop says, which goes on until that many are through.
 void Cursor::checkIteration(const Operation& pipeline) const {
   if (op_->name == "pipeline") failAsWrong("a loop within a loop");
   for (const auto* chunks : {&op_->src, &op_->dst}) {
     for (const Chunk& chunk : *chunks) {
       if (chunk.size == pipeline.iterationChunks) continue;
-      fail("an operation on " + std::to_string(chunk.size) + " chunks in a loop of " +
-           std::to_string(pipeline.iterationChunks) + " chunks at a time");
+      failAsWrong("an operation on chunks of size " + std::to_string(chunk.size) +
+                  " in a loop of num_chunks=" + std::to_string(pipeline.iterationChunks) +
+                  ": a loop goes through that many chunks, so each of its operations has as many; "
+                  "give the loop num_chunks=" +
+                  std::to_string(chunk.size) + ", or other chunks a loop of their own");
     }
   }
 }

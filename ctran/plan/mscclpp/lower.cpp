@@ -10,6 +10,7 @@
 #include "ctran/plan/mscclpp/orders.h"
 #include "ctran/plan/mscclpp/parts.h"
 #include "ctran/plan/mscclpp/program.h"
+#include "ctran/plan/mscclpp/scatter.h"
 #include "ctran/plan/trim.h"
 
 namespace ctran::plan::mscclpp {
@@ -44,7 +45,9 @@ class Lowering : private Cursor {
     settleCounts();
     settleParts(plan_);
     dropEmptySteps();
+    if (scattersInPlace_) scatterInPlace();
     joinLanes();
+    for (const auto& [rank, first] : copies_) bringResult(rank, first);
     checkSteps();
     return {withSumsInRankOrder(plan_), std::move(origins_), factor_, unordered_, mayStick_};
   }
@@ -231,38 +234,6 @@ class Lowering : private Cursor {
     }
   }
 
-  /// Of a reduce_scatter in place: a rank's own block of the input becomes its output. In a plan
-  /// these are two, which works in place as well: what has been written is in the output. One
-  /// thread block uses a chunk, so that it is known what was written before.
-  void divideOwnBlocks(Step& step) {
-    for (auto* places : {&step.from, &step.to}) {
-      for (Place& place : *places) {
-        if (place.buffer != Buffer::Input) continue;
-        const bool writes = places == &step.to;
-        if (place.index / plan_.chunks != place.rank) {
-          if (!writes) continue;
-          fail(
-              "a reduce_scatter in place that writes to the input elsewhere than in its own block");
-        }
-        int written = 0;
-        for (int i = 0; i < step.count; ++i) {
-          const Slot slot{place.rank, place.index + i};
-          if (ownUsers_.try_emplace(slot, at_).first->second != at_) {
-            fail("a reduce_scatter in place of whose own block several thread blocks use a chunk");
-          }
-          written += static_cast<int>(ownWritten_.count(slot));
-          if (writes) ownWritten_.insert(slot);
-        }
-        if (!writes && written != 0 && written != step.count) {
-          fail("a reduce_scatter in place that reads old and new chunks of its own block together");
-        }
-        if (writes || written != 0) {
-          place = {place.rank, Buffer::Output, place.index % plan_.chunks};
-        }
-      }
-    }
-  }
-
   /// A packet is twice as large as its data: a user's buffer has no place for it. A port copies
   /// bytes as they are, so what it sends as packets has to be packets.
   void checkPackets(const std::vector<Place>& places, size_t first) const {
@@ -288,9 +259,8 @@ class Lowering : private Cursor {
     }
     for (const Chunk& chunk : from) addPlaces(chunk, op, step.from);
     for (const Chunk& chunk : to) addPlaces(chunk, op, step.to);
-    if (scattersInPlace_) divideOwnBlocks(step);
     for (const Place& place : step.to) {
-      if (place.buffer == Buffer::Input) {
+      if (place.buffer == Buffer::Input && !scattersInPlace_) {
         failAsWrong("it writes to the input of rank " + std::to_string(place.rank) +
                     ", and the collective is not in place");
       }
@@ -553,6 +523,50 @@ class Lowering : private Cursor {
     leave();
   }
 
+  /// Of a reduce_scatter in place: a rank's own block of the input becomes its output. In a plan
+  /// these are two, which works in place as well: what has been written is in the output. Where it
+  /// cannot be told what was written before, or other blocks are written, too, the rank works on a
+  /// copy of its input in scratch.
+  void scatterInPlace() {
+    const int first = plan_.scratch;
+    for (int rank = 0; rank < plan_.ranks; ++rank) {
+      if (divideOwnBlock(plan_, rank)) continue;
+      copies_[rank] = first;
+      plan_.scratch = first + plan_.ranks * plan_.chunks;
+      replaceInput(plan_, rank, first);
+      at_ = {rank, 0};
+      Step copy;
+      copy.from = {{rank, Buffer::Input, 0}};
+      copy.to = {{rank, Buffer::Scratch, first}};
+      copy.count = plan_.ranks * plan_.chunks;
+      for (int l = 1; l < static_cast<int>(plan_.programs[rank].size()); ++l) {
+        if (plan_.programs[rank][l].empty()) continue;
+        copy.signals.push_back(channelOf(at_, {rank, l}, "begin"));
+        Step begin;
+        begin.waits = {{copy.signals.back(), 1}};
+        addFirst({rank, l}, std::move(begin));
+      }
+      addFirst(at_, std::move(copy));
+    }
+  }
+
+  void addFirst(LaneId id, Step step) {
+    Lane& steps = plan_.lane(id);
+    steps.insert(steps.begin(), std::move(step));
+    auto& origins = origins_[id.rank][id.lane];
+    origins.insert(origins.begin(), Origin{});
+  }
+
+  /// The rank's own block of its copy, when all its lanes have ended.
+  void bringResult(int rank, int first) {
+    at_ = {rank, 0};
+    Step copy;
+    copy.from = {{rank, Buffer::Scratch, first + rank * plan_.chunks}};
+    copy.to = {{rank, Buffer::Output, 0}};
+    copy.count = plan_.chunks;
+    addStep(std::move(copy));
+  }
+
   /// What was known before is not waited for.
   void dropEmptySteps() {
     for (int r = 0; r < plan_.ranks; ++r) {
@@ -597,9 +611,8 @@ class Lowering : private Cursor {
   Choices* const choices_;
   Plan plan_;
   bool scattersInPlace_ = false;
-  std::map<Slot, LaneId> ownUsers_;  ///< of chunks of a rank's own block, in place
-  std::set<Slot> ownWritten_;
-  int factor_ = 1;  // of our chunks in one of theirs
+  std::map<int, int> copies_;  ///< of inputs, by rank: the chunk of scratch where they begin
+  int factor_ = 1;             // of our chunks in one of theirs
   std::vector<std::vector<std::vector<Origin>>> origins_;
   std::map<End, Lanes> signallers_, waiters_;
   std::map<std::pair<int, int>, Lanes> barriers_;
