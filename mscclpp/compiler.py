@@ -6,7 +6,7 @@ import functools
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from mscclpp import _runtime, engine
@@ -18,7 +18,6 @@ from mscclpp.language.types import ReduceOperationType
 from mscclpp.language.utils import AlgoSpec
 from mscclpp.language.writer import write
 from mscclpp.proof import (
-    CannotVerify,
     NotProved,
     Report,
     lower_unproved,
@@ -76,11 +75,10 @@ class PlanAlgorithm(Algorithm):
         self._plan = plan
         self._verify = verify
         self._needs_executor = True
-        kinds = {ReduceOp[kind.value.upper()] for kind in _reductions(plan)}
-        self._mixes = len(kinds) > 1
-        if len(kinds) == 1:
-            (self._own_op,) = kinds
-            self._only_op = None if kinds == {ReduceOp.SUM} else self._own_op
+        kind = _reduction(plan)
+        if kind is not None:
+            self._own_op = ReduceOp[kind.value.upper()]
+            self._only_op = None if self._own_op is ReduceOp.SUM else self._own_op
 
     @property
     def type(self) -> AlgorithmType:
@@ -158,8 +156,6 @@ class PlanAlgorithm(Algorithm):
     def _registered(self, comm: Communicator, communicator: str) -> str:
         """Makes it a plan for the communicator of that name as long as `comm` is there; returns
         the plan's name."""
-        if self._mixes:
-            raise CannotVerify(f"{self.name!r} mixes reductions, which no engine's call says")
         plan = dict(self._lowered())
         # Two plans of one name are two algorithms; ranks with different ones are told so.
         digest = hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()[:12]
@@ -176,12 +172,22 @@ def _remove(number: int) -> None:
     engine.call("remove", number=number)
 
 
-def _reductions(plan: Plan) -> Iterator[ReduceOperationType]:
-    for gpu in plan.gpus:
-        for block in gpu.threadblocks:
-            for op in (inner for outer in block.ops for inner in (outer, *outer.ops)):
-                if op.reduce_op is not None:
-                    yield op.reduce_op
+def _reduction(plan: Plan) -> ReduceOperationType | None:
+    """What a plan reduces with, if it reduces. Raises ProgramError if that is not the same
+    everywhere."""
+    blocks = (block for gpu in plan.gpus for block in gpu.threadblocks)
+    ops = (op for block in blocks for outer in block.ops for op in (outer, *outer.ops))
+    reductions = [(op.reduce_op, op.locations[:1]) for op in ops if op.reduce_op is not None]
+    for kind, line in reductions:
+        first, first_line = reductions[0]
+        if kind is not first:
+            raise ProgramError(
+                f"{plan.name!r} reduces with {kind.value} here, and with {first.value} elsewhere: "
+                f"a call has one reduction, so write a program for each",
+                *line,
+                *first_line,
+            )
+    return reductions[0][0] if reductions else None
 
 
 class DslAlgorithm(PlanAlgorithm):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 import mscclpp
-from mscclpp.language import AllReduce, CollectiveProgram, Rank
+from mscclpp.language import AllReduce, CollectiveProgram, ProgramError, Rank, ReduceOperationType
 
 Write = Callable[..., CollectiveProgram]
 
@@ -80,6 +80,20 @@ def test_a_wrong_program_is_compiled_only_by_those_who_insist() -> None:
     assert '"name": "wrong"' in algorithm.to_json()
     with pytest.raises(ValueError, match="is not right:\nwrong result: output"):
         mscclpp.register(algorithm)
+
+
+def test_reductions_are_not_mixed() -> None:
+    with CollectiveProgram("mixed", AllReduce(1, 3, True), 1) as program:
+        data = Rank(0).get_input_buffer()
+        Rank(0).reduce(data[0:1], [data[1:2]], tb=0, reduce_op=ReduceOperationType.min)
+        Rank(0).reduce(data[0:1], [data[2:3]], tb=0)  # here
+    for verify in (True, False):
+        with pytest.raises(ProgramError, match="reduces with sum here, and with min") as error:
+            mscclpp.compile(program, verify=verify)
+        assert "write a program for each" in str(error.value)
+        lines = [line.text() for line in error.value.locations]
+        assert lines[0].endswith("# here")
+        assert "ReduceOperationType.min" in lines[1]
 
 
 def test_a_program_is_simulated_and_drawn(write_program: Write) -> None:
