@@ -118,7 +118,12 @@ class Algorithm:
 
     def set_message_size_range(self, min_message_size: int, max_message_size: int) -> None:
         """Which messages it is for, in bytes. Raises ValueError."""
-        if not 0 <= min_message_size <= max_message_size < 2**64:
+        for name, size in (
+            ("min_message_size", min_message_size),
+            ("max_message_size", max_message_size),
+        ):
+            within(name, size, 2**64)
+        if min_message_size > max_message_size:
             raise ValueError(f"no message has {min_message_size} to {max_message_size} bytes")
         self.message_size_range = (min_message_size, max_message_size)
 
@@ -223,6 +228,8 @@ class Algorithm:
         one of its own where this one would round more than once, or has more thread blocks than
         kernels may have."""
         operation = self._operations.get(id(comm)) or self._prepared(comm)
+        within("nbytes", nbytes, 2**63)
+        within("dtype", dtype, len(DataType))
         found: str = json.loads(operation.explain(nbytes, dtype))["algorithm"]
         return found
 
@@ -307,7 +314,7 @@ def gpu_hints(collective: str, *algorithms: str) -> dict[str, str]:
     return {"ctran::algorithm": names} if names else {}
 
 
-def _within(name: str, value: object, end: int) -> None:
+def within(name: str, value: object, end: int) -> None:
     """Raises unless it is an integer from 0 to below `end`."""
     try:
         number = index(value)  # type: ignore[arg-type]
@@ -319,8 +326,8 @@ def _within(name: str, value: object, end: int) -> None:
 
 def check_launch(nblocks: object, nthreads: object) -> None:
     """Raises unless a kernel can have so many thread blocks, and threads each."""
-    _within("nblocks", nblocks, 2**31)
-    _within("nthreads_per_block", nthreads, 2**31)
+    within("nblocks", nblocks, 2**31)
+    within("nthreads_per_block", nthreads, 2**31)
 
 
 def checked_extras(extras: object) -> Mapping[str, int]:
@@ -332,7 +339,7 @@ def checked_extras(extras: object) -> Mapping[str, int]:
     for name, value in extras.items():
         if not isinstance(name, str):
             raise TypeError(f"extras must be a dict of str to int, but has the key {name!r}")
-        _within(f"extras[{name!r}]", value, 2**64)
+        within(f"extras[{name!r}]", value, 2**64)
     return extras
 
 
@@ -396,7 +403,9 @@ class AlgorithmCollection:
         return list(self._algorithms.get(collective, {}).values())
 
     def register_algorithm(self, collective: str, name: str, algorithm: Algorithm) -> None:
-        """Adds one; one that had the name goes."""
+        """Adds one; one that had the name goes. Raises TypeError if it is no algorithm."""
+        if not isinstance(algorithm, Algorithm):
+            raise TypeError(f"{algorithm!r} is no Algorithm")
         self._algorithms.setdefault(collective, {})[name] = algorithm
 
     def to_dict(self) -> dict[str, dict[str, Algorithm]]:

@@ -110,7 +110,7 @@ def by_address(trio: str, rank: object, size: object, timeout: float) -> Place:
     if rank is None or size is None:
         raise TypeError("CommGroup(interfaceIpPortTrio=...) needs rank= and size=, too")
     rank, size = _checked(rank, size)
-    match = _TRIO.fullmatch(trio)
+    match = _TRIO.fullmatch(str(trio))
     try:
         if match is None:
             raise ValueError

@@ -12,7 +12,14 @@ from enum import IntEnum
 from typing import Any, Generic, TypeVar
 
 from mscclpp.devices import has_gpu
-from mscclpp.native_library import NativeObject, Use, checked, error_of_call, library
+from mscclpp.native_library import (
+    NativeObject,
+    Use,
+    checked,
+    error_of_call,
+    library,
+    pointer_of,
+)
 
 __all__ = [
     "BaseMemoryChannel",
@@ -153,7 +160,7 @@ class _HasHandle(NativeObject):
 class Future(NativeObject, Generic[T]):
     """What another rank sends."""
 
-    def __init__(self, kind: type[T], pointer: int | None, rank: int, tag: int, use: Use) -> None:
+    def __init__(self, kind: type[T], pointer: Any, rank: int, tag: int, use: Use) -> None:
         super().__init__(pointer, use)
         self._kind, self._rank, self._tag = kind, rank, tag
         self._value: T | None = None
@@ -205,7 +212,12 @@ class Connection(NativeObject):
         """Copies bytes to memory of the other end. Raises ValueError outside of either memory."""
         checked(
             library().mscclpp_connection_write(
-                self._pointer, dst._pointer, dst_offset, src._pointer, src_offset, size
+                self._pointer,
+                pointer_of(dst, RegisteredMemory),
+                dst_offset,
+                pointer_of(src, RegisteredMemory),
+                src_offset,
+                size,
             )
         )
 
@@ -217,7 +229,7 @@ class Connection(NativeObject):
         source = ctypes.cast(src, ctypes.POINTER(ctypes.c_uint64))
         checked(
             library().mscclpp_connection_update_and_sync(
-                self._pointer, dst._pointer, dst_offset, source, new_value
+                self._pointer, pointer_of(dst, RegisteredMemory), dst_offset, source, new_value
             )
         )
 
@@ -242,7 +254,7 @@ class Host2DeviceSemaphore(_HasHandle):
     """Signals from the host of one rank to kernels of the other."""
 
     def __init__(self, semaphore: Semaphore) -> None:
-        pointer = library().mscclpp_host_to_device_semaphore(semaphore._pointer)
+        pointer = library().mscclpp_host_to_device_semaphore(pointer_of(semaphore, Semaphore))
         super().__init__(pointer, semaphore._use)
 
     def signal(self) -> None:
@@ -254,7 +266,7 @@ class Host2HostSemaphore(NativeObject):
     """Signals between hosts of ranks."""
 
     def __init__(self, semaphore: Semaphore) -> None:
-        pointer = library().mscclpp_host_to_host_semaphore(semaphore._pointer)
+        pointer = library().mscclpp_host_to_host_semaphore(pointer_of(semaphore, Semaphore))
         super().__init__(pointer, semaphore._use)
 
     def signal(self) -> None:
@@ -282,7 +294,7 @@ class MemoryDevice2DeviceSemaphore(_HasHandle):
     """Signals between kernels of both ranks."""
 
     def __init__(self, semaphore: Semaphore) -> None:
-        pointer = library().mscclpp_device_to_device_semaphore(semaphore._pointer)
+        pointer = library().mscclpp_device_to_device_semaphore(pointer_of(semaphore, Semaphore))
         super().__init__(pointer, semaphore._use)
 
 
@@ -290,7 +302,8 @@ class BaseMemoryChannel(_HasHandle):
     """Signals between kernels of two ranks."""
 
     def __init__(self, semaphore: Semaphore | MemoryDevice2DeviceSemaphore) -> None:
-        pointer = library().mscclpp_memory_channel(semaphore._pointer, None, None, None)
+        own = pointer_of(semaphore, Semaphore, MemoryDevice2DeviceSemaphore)
+        pointer = library().mscclpp_memory_channel(own, None, None, None)
         super().__init__(pointer, semaphore._use)
 
 
@@ -314,7 +327,10 @@ class MemoryChannel(_HasHandle):
         packet_buffer: int = 0,
     ) -> None:
         pointer = library().mscclpp_memory_channel(
-            semaphore._pointer, dst._pointer, src._pointer, packet_buffer
+            pointer_of(semaphore, Semaphore, MemoryDevice2DeviceSemaphore),
+            pointer_of(dst, RegisteredMemory),
+            pointer_of(src, RegisteredMemory),
+            packet_buffer,
         )
         super().__init__(pointer, semaphore._use)
 
@@ -339,25 +355,25 @@ class ProxyService(NativeObject):
         kernels = _kernels() if device is None else device
         super().__init__(library().mscclpp_proxy_service(fifo_size, kernels))
 
-    def _add(self, added: NativeObject) -> int:
-        number: int = library().mscclpp_proxy_add(self._pointer, added._pointer)
+    def _add(self, added: object, *kinds: type[NativeObject]) -> int:
+        number: int = library().mscclpp_proxy_add(self._pointer, pointer_of(added, *kinds))
         if number < 0:
             raise error_of_call()
         return number
 
     def add_semaphore(self, semaphore: Semaphore | Host2DeviceSemaphore) -> int:
         """The number of a semaphore."""
-        return self._add(semaphore)
+        return self._add(semaphore, Semaphore, Host2DeviceSemaphore)
 
     def build_and_add_semaphore(self, communicator: Any, connection: Connection) -> int:
         """The same of a new one, which the other rank builds, too. `communicator` is
         `CommGroup.communicator`."""
         built = communicator.build_semaphore(connection, connection.remote_rank, connection.tag)
-        return self._add(built.get())
+        return self.add_semaphore(built.get())
 
     def add_memory(self, memory: RegisteredMemory) -> int:
         """The number of a memory."""
-        return self._add(memory)
+        return self._add(memory, RegisteredMemory)
 
     def start_proxy(self, blocking: bool = False) -> None:
         """Starts the thread; with `blocking`, returns when it runs."""
@@ -405,7 +421,7 @@ class Fifo(_HasHandle):
 class SwitchChannel(_HasHandle):
     """Buffers of several ranks, which each of them reduces from and stores to."""
 
-    def __init__(self, pointer: int | None, buffer: int, use: Use | None) -> None:
+    def __init__(self, pointer: Any, buffer: int, use: Use | None) -> None:
         super().__init__(pointer, use)
         self._buffer = buffer
 

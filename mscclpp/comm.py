@@ -8,6 +8,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from mscclpp import _runtime, bootstrap
+from mscclpp.algorithm import within
 from mscclpp.connections import Connections
 from mscclpp.forwarding import Bootstrap
 from mscclpp.native_communicator import known_of
@@ -90,6 +91,8 @@ class CommGroup(Connections):
     def from_comm(cls, comm: Any) -> CommGroup:
         """The group of a `torchcomms` communicator of backend ctran: the same ranks, and the same
         communicator, so calls through either come in one order."""
+        if not hasattr(comm, "_engine_token"):
+            raise TypeError(f"comm must be a communicator of torchcomms, not {comm!r}")
         found = _runtime.find(comm._engine_token)
         if found is None:
             raise ValueError(
@@ -118,11 +121,17 @@ class CommGroup(Connections):
 
     def send(self, tensor: Any, peer: int, tag: int = 0) -> None:
         """Sends the bytes of a tensor, an array, or whatever is a buffer."""
+        self._check_message(peer, tag)
         self.communicator.send(_buffer(tensor), peer, tag)
 
     def recv(self, tensor: Any, peer: int, tag: int = 0) -> None:
         """Receives as many bytes as the tensor, or whatever is a buffer, has."""
+        self._check_message(peer, tag)
         self.communicator.recv(_buffer(tensor), peer, tag)
+
+    def _check_message(self, peer: int, tag: int) -> None:
+        within("peer", peer, self.nranks)
+        within("tag", tag, 2**31)
 
     def use_gpu(self, device: int | None = None) -> None:
         """Makes the communicator of the ranks' GPUs now, instead of in the first `execute` on a

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 from mscclpp.channels import (
@@ -82,10 +83,10 @@ class Connections:
             ValueError: there is no such rank or transport, or no RDMA where IB0 to IB7 ask for it.
             CommError: a rank did not come.
         """
-        ranks = [int(rank) for rank in all_ranks]
+        ranks = self._checked(all_ranks)
         if use_switch:
             return connect_nvls_collective(self.communicator, ranks, _MOST_NVLS_BYTES)
-        others = self._others(ranks)
+        others = [rank for rank in ranks if rank != self.my_rank]
         futures = {
             rank: self.native.connect(
                 endpoints[rank] if isinstance(endpoints, Mapping) else endpoints, rank
@@ -108,7 +109,8 @@ class Connections:
         Args:
             tensor: of torch, cupy or numpy, contiguous; or a RawGpuBuffer.
         """
-        transports = TransportFlags(*(one.transport() for one in connections.values()))
+        ends = _of_connections(connections).values()
+        transports = TransportFlags(*(one.transport() for one in ends))
         address, bytes = extent(tensor)
         return self.native.register_memory(address, bytes, transports)
 
@@ -131,7 +133,7 @@ class Connections:
         """A semaphore with each of those ranks."""
         futures = {
             rank: self.native.build_semaphore(connection, rank)
-            for rank, connection in connections.items()
+            for rank, connection in _of_connections(connections).items()
         }
         return {rank: future.get() for rank, future in futures.items()}
 
@@ -220,9 +222,20 @@ class Connections:
             return memory
         return self.register_local_memory(memory, connections)
 
-    def _others(self, ranks: Iterable[int]) -> list[int]:
-        ranks = list(dict.fromkeys(ranks))
+    def _checked(self, all_ranks: Iterable[int]) -> list[int]:
+        try:
+            ranks = list(dict.fromkeys(map(index, all_ranks)))
+        except TypeError:
+            raise TypeError(f"all_ranks must be numbers of ranks, not {all_ranks!r}") from None
         for rank in ranks:
             if not 0 <= rank < self.nranks:
                 raise ValueError(f"there is no rank {rank} among {self.nranks} ranks")
-        return [rank for rank in ranks if rank != self.my_rank]
+        return ranks
+
+
+def _of_connections(connections: Mapping[int, Connection]) -> Mapping[int, Connection]:
+    if not isinstance(connections, Mapping):
+        raise TypeError(
+            f"connections must be what make_connection returns, not {type(connections).__name__}"
+        )
+    return connections

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,7 @@ class ExecutionPlan:
 
     def __init__(self, plan_path: str | Path, rank: int, *, verify: bool = True) -> None:
         plan = read(Path(plan_path).read_text())
-        if not 0 <= rank < len(plan.gpus):
+        if index(rank) not in range(len(plan.gpus)):
             raise ValueError(f"there is no rank {rank}: the plan has {len(plan.gpus)}")
         self.algorithm = PlanAlgorithm(plan, verify=verify)
 
@@ -85,7 +86,9 @@ class Executor:
     ) -> int:
         """Executes a plan, as `Algorithm.execute` does."""
         if rank != self.communicator.rank:
-            raise ValueError(f"this is rank {self.communicator.rank}, not {rank}")
+            raise ValueError(f"this is rank {self.communicator.rank}, not {rank!r}")
+        if not isinstance(plan, ExecutionPlan):
+            raise TypeError(f"plan must be an ExecutionPlan, not {type(plan).__name__}")
         return plan.algorithm.execute(
             self.communicator,
             send_buff,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from operator import index
 from typing import Any
 
 from mscclpp import _runtime
@@ -41,6 +42,14 @@ _KINDS = {_SIGNED: "i", _UNSIGNED: "u", _FLOAT: "f", _COMPLEX: "c", _BOOL: "b"}
 _CPU, _CUDA = 1, 2
 
 
+def _integers(name: str, given: Sequence[int]) -> list[int]:
+    """Raises TypeError if it is something else."""
+    try:
+        return [index(number) for number in given]
+    except TypeError:
+        raise TypeError(f"{name} must be ints, not {given!r}") from None
+
+
 class RawGpuBuffer:
     """Bytes that the ranks of a host can map from each other; zeros at first. They live as long as
     this, or a tensor that was made of it.
@@ -55,10 +64,11 @@ class RawGpuBuffer:
     def __init__(
         self, nelems: int, granularity: int = 1, *, device: str | int | None = None
     ) -> None:
+        for name, number in (("the size of a buffer", nelems), ("granularity", granularity)):
+            if not hasattr(number, "__index__"):
+                raise TypeError(f"{name} must be an int, not {type(number).__name__}")
         if granularity < 1:
             raise ValueError(f"granularity is {granularity}, but must be at least 1")
-        if not hasattr(nelems, "__index__"):
-            raise TypeError(f"the size of a buffer must be an int, not {type(nelems).__name__}")
         self._nelems = nelems
         rounded = -(-nelems // granularity) * granularity
         self._memory = _runtime.allocate(rounded, gpu_named(device))
@@ -100,11 +110,12 @@ class RawGpuBuffer:
             raise ValueError(f"{data_type!r} is none of {', '.join(_TYPES)}")
         code, bits = kind
         there = self._memory.bytes * 8 // bits
-        shape = [there] if shape is None else [int(length) for length in shape]
+        shape = [there] if shape is None else _integers("shape", shape)
         if strides is None:
             strides = [prod(shape[i + 1 :]) for i in range(len(shape))]
+        strides = _integers("strides", strides)
         if len(strides) != len(shape) or min((*shape, *strides), default=0) < 0:
-            raise ValueError(f"a tensor has no shape {shape} with strides {list(strides)}")
+            raise ValueError(f"a tensor has no shape {shape} with strides {strides}")
         needed = 0
         if 0 not in shape:
             needed = 1 + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
@@ -112,7 +123,7 @@ class RawGpuBuffer:
             raise ValueError(
                 f"a tensor of {needed} elements does not fit: there is memory for {there}"
             )
-        return self._memory.to_dlpack(code, bits, shape, list(strides))
+        return self._memory.to_dlpack(code, bits, shape, strides)
 
     def __dlpack__(self, **_: Any) -> object:
         return self.to_dlpack("uint8")
@@ -139,7 +150,7 @@ class GpuBuffer(RawGpuBuffer):
         *,
         device: str | int | None = None,
     ) -> None:
-        self.shape = (shape,) if isinstance(shape, int) else tuple(int(n) for n in shape)
+        self.shape = tuple(_integers("shape", (shape,) if isinstance(shape, int) else shape))
         name = getattr(dtype, "__name__", None) or str(dtype)
         self.dtype = name.removeprefix("torch.")
         if self.dtype not in _TYPES:

@@ -18,6 +18,7 @@ __all__ = ["NativeAlgorithm", "NativeCommunicator"]
 
 _CAPSULE = b"mscclpp::AlgorithmPtr"
 _AUTO = 255
+_is_capsule = ctypes.pythonapi.PyCapsule_IsValid
 _BUFFER_MODES = (
     CollectiveBufferMode.ANY,
     CollectiveBufferMode.IN_PLACE,
@@ -29,6 +30,11 @@ class NativeAlgorithm(Algorithm):
     """An algorithm of C++. `Algorithm.create_from_native_capsule` makes it."""
 
     def __init__(self, capsule: object) -> None:
+        if not _is_capsule(ctypes.py_object(capsule), _CAPSULE):
+            raise TypeError(
+                f"{capsule!r} is no capsule of an algorithm, {_CAPSULE.decode()!r}, as a module of "
+                f"compile_native makes it"
+            )
         get = ctypes.pythonapi.PyCapsule_GetPointer
         get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
         functions = library()

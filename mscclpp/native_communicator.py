@@ -19,7 +19,7 @@ from mscclpp.channels import (
     TransportFlags,
     bits_of,
 )
-from mscclpp.native_library import Use, checked, error_of_call, library
+from mscclpp.native_library import Use, checked, error_of_call, library, pointer_of
 
 __all__ = ["NativeCommunicator", "known_of", "native_of"]
 
@@ -110,7 +110,8 @@ class NativeCommunicator:
 
     def send_memory(self, memory: RegisteredMemory, remote_rank: int, tag: int = 0) -> None:
         """Lets that rank receive it."""
-        checked(library().mscclpp_send_memory(self.handle, memory._pointer, remote_rank, tag))
+        own = pointer_of(memory, RegisteredMemory)
+        checked(library().mscclpp_send_memory(self.handle, own, remote_rank, tag))
 
     def recv_memory(self, remote_rank: int, tag: int = 0) -> Future[RegisteredMemory]:
         """What that rank sends."""
@@ -122,7 +123,7 @@ class NativeCommunicator:
     ) -> Future[Semaphore]:
         """A semaphore with that rank, which builds one with this."""
         pointer = library().mscclpp_build_semaphore(
-            self.handle, connection._pointer, remote_rank, tag
+            self.handle, pointer_of(connection, Connection), remote_rank, tag
         )
         return Future(Semaphore, pointer, remote_rank, tag, self.use)
 

@@ -14,7 +14,7 @@ from typing import Any
 from mscclpp import _runtime, errors
 from mscclpp.native import get_lib
 
-__all__ = ["NativeObject", "Use", "checked", "error_of_call", "in_range", "library"]
+__all__ = ["NativeObject", "Use", "checked", "error_of_call", "in_range", "library", "pointer_of"]
 
 # By the numbers of mscclpp::ErrorCode; of the others, CommError.
 _ERRORS: dict[int, type[Exception]] = {
@@ -25,6 +25,11 @@ _ERRORS: dict[int, type[Exception]] = {
 }
 
 _INTERRUPTED = 100
+
+
+class _Made(ctypes.c_void_p):
+    """What a function of the library has made. No number is one."""
+
 
 _pointer, _text, _integer, _size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_size_t
 _word, _number = ctypes.c_uint64, ctypes.c_int64
@@ -57,37 +62,37 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "algorithm_reset": (_integer, [_pointer]),
     "algorithm_register": (_number, [_pointer, _text, _integer, _word, _word]),
     "object_free": (None, [_pointer]),
-    "future_get": (_pointer, [_pointer]),
+    "future_get": (_Made, [_pointer]),
     "device_handle": (_size, [_pointer, _pointer, _size]),
-    "connect": (_pointer, [_pointer, *[_integer] * 6]),
+    "connect": (_Made, [_pointer, *[_integer] * 6]),
     "connection_transport": (_integer, [_pointer, _integer]),
     "connection_write": (_integer, [_pointer, _pointer, _word, _pointer, _word, _word]),
     "connection_update_and_sync": (_integer, [_pointer, _pointer, _word, _words, _word]),
     "connection_flush": (_integer, [_pointer, _number]),
-    "register_memory": (_pointer, [_pointer, _pointer, _size, _word]),
+    "register_memory": (_Made, [_pointer, _pointer, _size, _word]),
     "send_memory": (_integer, [_pointer, _pointer, _integer, _integer]),
-    "receive_memory": (_pointer, [_pointer, _integer, _integer]),
+    "receive_memory": (_Made, [_pointer, _integer, _integer]),
     "memory_data": (_pointer, [_pointer]),
     "memory_size": (_size, [_pointer]),
     "memory_transports": (_word, [_pointer]),
-    "build_semaphore": (_pointer, [_pointer, _pointer, _integer, _integer]),
-    "host_to_device_semaphore": (_pointer, [_pointer]),
-    "host_to_host_semaphore": (_pointer, [_pointer]),
-    "device_to_device_semaphore": (_pointer, [_pointer]),
+    "build_semaphore": (_Made, [_pointer, _pointer, _integer, _integer]),
+    "host_to_device_semaphore": (_Made, [_pointer]),
+    "host_to_host_semaphore": (_Made, [_pointer]),
+    "device_to_device_semaphore": (_Made, [_pointer]),
     "semaphore_signal": (_integer, [_pointer]),
     "semaphore_poll": (_integer, [_pointer]),
     "semaphore_wait": (_integer, [_pointer, _number]),
-    "memory_channel": (_pointer, [_pointer] * 4),
-    "proxy_service": (_pointer, [_integer, _integer]),
+    "memory_channel": (_Made, [_pointer] * 4),
+    "proxy_service": (_Made, [_integer, _integer]),
     "proxy_add": (_number, [_pointer, _pointer]),
     "proxy_start": (_integer, [_pointer, _integer]),
     "proxy_stop": (_integer, [_pointer]),
-    "port_channel": (_pointer, [_pointer, ctypes.c_uint32, _number, _number]),
-    "fifo": (_pointer, [_integer, _integer]),
+    "port_channel": (_Made, [_pointer, ctypes.c_uint32, _number, _number]),
+    "fifo": (_Made, [_integer, _integer]),
     "fifo_poll": (_integer, [_pointer, _words]),
     "fifo_pop": (_integer, [_pointer]),
-    "connect_nvls": (_pointer, [_pointer, _integers, _size, _size]),
-    "bind_memory": (_pointer, [_pointer, _pointer, _size]),
+    "connect_nvls": (_Made, [_pointer, _integers, _size, _size]),
+    "bind_memory": (_Made, [_pointer, _pointer, _size]),
 }
 
 
@@ -167,7 +172,9 @@ class NativeObject:
         use: of the communicator by which it reaches other ranks, if it does.
     """
 
-    def __init__(self, pointer: int | None, use: Use | None = None) -> None:
+    def __init__(self, pointer: _Made, use: Use | None = None) -> None:
+        if not isinstance(pointer, _Made):
+            raise TypeError(f"a {type(self).__name__} is what a CommGroup makes, not {pointer!r}")
         self._owner = os.getpid()
         self._own = pointer
         self._use = use
@@ -175,7 +182,7 @@ class NativeObject:
             raise error_of_call()
 
     @property
-    def _pointer(self) -> int | None:
+    def _pointer(self) -> _Made:
         if self._use is not None:
             self._use.check()
         return self._own
@@ -184,3 +191,11 @@ class NativeObject:
         # A forked child has none of its parent's threads.
         if getattr(self, "_own", None) and self._owner == os.getpid():
             library().mscclpp_object_free(self._own)
+
+
+def pointer_of(given: object, *kinds: type[NativeObject]) -> _Made:
+    """The pointer of an object. Raises TypeError unless it is of one of those kinds."""
+    if not isinstance(given, kinds):
+        names = " or ".join(kind.__name__ for kind in kinds)
+        raise TypeError(f"this must be a {names}, not {type(given).__name__}")
+    return given._pointer

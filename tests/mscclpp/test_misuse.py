@@ -17,6 +17,8 @@ from harness import Rank, Ranks
 from mscclpp_ranks import refused
 
 import mscclpp
+from mscclpp.language import AllReduce, CollectiveProgram
+from mscclpp.language import Rank as RankOf
 from mscclpp.native_algorithm import NativeAlgorithm
 from mscclpp.utils import KernelBuilder, pack
 
@@ -176,6 +178,55 @@ def test_arguments_of_native_algorithms(ranks: MakeRanks, tmp_path: Path) -> Non
     file = tmp_path / "small.cu"
     file.write_text(ALGORITHM)
     ranks(2).run(executes_wrongly, str(file))
+
+
+def test_arguments_of_another_type_are_named(tmp_path: Path) -> None:
+    buffer, kind = mscclpp.RawGpuBuffer(64), mscclpp.DataType.float32
+    with CollectiveProgram("copy", AllReduce(1, 1, False), 1) as program:
+        rank = RankOf(0)
+        rank.copy(rank.get_output_buffer()[0], rank.get_input_buffer()[0], tb=0)
+    algorithm = mscclpp.compile(program)
+    path = tmp_path / "plan.json"
+    path.write_text(algorithm.to_json())
+    collection = mscclpp.AlgorithmCollection()
+    data = torch.zeros(4)
+    with mscclpp.CommGroup() as group:
+        executor = mscclpp.Executor(group.communicator)
+        call = (data.data_ptr(), data.data_ptr(), 16, 16, kind)
+        cases: list[tuple[str, Callable[[], object]]] = [
+            ("a Semaphore is what", lambda: mscclpp.Semaphore(5)),
+            ("a Connection is what", lambda: mscclpp.Connection(data.data_ptr())),
+            ("must be a Semaphore, not int", lambda: mscclpp.Host2HostSemaphore(5)),
+            ("Semaphore or MemoryDevice", lambda: mscclpp.BaseMemoryChannel(buffer)),
+            ("must be a RegisteredMemory", lambda: mscclpp.ProxyService().add_memory(data)),
+            ("must be a RegisteredMemory", lambda: group.native.send_memory(data, 0)),
+            ("must be a Connection", lambda: group.native.build_semaphore(data, 0)),
+            ("not 'a'", lambda: group.make_connection("a")),
+            ("not [0.5]", lambda: group.make_connection([0.5])),
+            ("connections must be", lambda: group.make_semaphores(5)),
+            ("connections must be", lambda: group.make_memory_channels(data, [0])),
+            ("peer must be an int", lambda: group.send(data, "a")),
+            ("tag must be an int", lambda: group.recv(data, 0, "t")),
+            ("of torchcomms, not 5", lambda: mscclpp.CommGroup.from_comm(5)),
+            ("min_message_size must", lambda: algorithm.set_message_size_range(1.5, 2)),
+            ("dtype must be an int", lambda: algorithm.explain(group.communicator, 4, "x")),
+            ("5 is no Algorithm", lambda: collection.register_algorithm("allreduce", "x", 5)),
+            ("5 is no capsule", lambda: mscclpp.Algorithm.create_from_native_capsule(5)),
+            ("must be an ExecutionPlan", lambda: executor.execute(0, *call, algorithm)),
+            ("integer", lambda: mscclpp.ExecutionPlan(path, "0")),
+            ("granularity must be", lambda: mscclpp.RawGpuBuffer(8, "a")),
+            ("shape must be ints", lambda: buffer.to_dlpack(shape=[1.5])),
+            ("strides must be ints", lambda: buffer.to_dlpack(shape=[2], strides=["x"])),
+            ("shape must be ints", lambda: mscclpp.GpuBuffer(1.5)),
+        ]  # fmt: skip
+        for says, misuse in cases:
+            refused(TypeError, says, misuse)
+        for says, misuse in [
+            ("tag is 1099511627776", lambda: group.send(data, 0, 2**40)),
+            ("'eth0:10.0.0.1:50000'", lambda: mscclpp.CommGroup(None, None, 5, 0, 1)),
+            ("not '0'", lambda: executor.execute("0", *call, mscclpp.ExecutionPlan(path, 0))),
+        ]:
+            refused(ValueError, says, misuse)
 
 
 def aborts_while_all_wait(rank: Rank, transport: mscclpp.Transport) -> float:
