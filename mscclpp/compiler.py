@@ -262,8 +262,8 @@ def compile(
             raise TypeError(f"{algo!r} must return a CollectiveProgram, not {program!r}")
     elif kwargs:
         raise TypeError(f"a program that is written already takes no {', '.join(kwargs)}")
-    if rank is not None and not 0 <= rank < program.num_ranks:
+    if rank is not None and rank not in range(program.num_ranks):
         raise ProgramError(
-            f"there is no rank {rank}: the program has {program.num_ranks}", program.location
+            f"there is no rank {rank!r}: the program has {program.num_ranks}", program.location
         )
     return DslAlgorithm(program, algo_spec, rank, verify)

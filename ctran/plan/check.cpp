@@ -51,7 +51,8 @@ class StepCheck {
     return "rank " + std::to_string(lane.rank) + ", lane " + std::to_string(lane.lane);
   }
   [[noreturn]] void fail(const std::string& why) const {
-    rejectPlan(plan_, toText(at_, index_) + ": " + why);
+    throw StepError("plan '" + plan_.name + "': " + toText(at_, index_) + ": " + why, why, at_,
+                    index_);
   }
 
   const Channel& channel(int index) const {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ctran/base/collective_kind.h"
+#include "ctran/base/error.h"
 #include "ctran/base/json.h"
 
 /// Collectives as data: who moves what when. See docs/plans.md.
@@ -140,6 +141,17 @@ Needs needsOf(const Plan& plan);
 
 /// Whether plans are made for collectives of that kind.
 bool isPlannable(CollectiveKind kind);
+
+/// A step is not well-formed.
+class StepError : public Error {
+ public:
+  StepError(const std::string& message, std::string why, LaneId at, int step)
+      : Error(ErrorKind::InvalidArgument, message), why(std::move(why)), at(at), step(step) {}
+
+  const std::string why;  ///< without where
+  const LaneId at;
+  const int step;
+};
 
 /// Throws Error(InvalidArgument), naming rank, lane and step, if the plan is not even well-formed:
 /// indices out of range, shapes that do not fit, channels used by others than their ends.

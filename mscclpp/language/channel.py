@@ -167,6 +167,7 @@ class MemoryChannel(_PairChannel):
         `local_src_chunk` if there is none."""
         call = self._call("reduce")
         dst = local_src_chunk if local_dst_chunk is None else local_dst_chunk
+        remote_src_chunks = call.listed("remote_src_chunks", remote_src_chunks)
         check_chunks(call, self.src_rank, local_src_chunk, dst, what="local chunk")
         check_chunks(call, self.dst_rank, *remote_src_chunks, what="remote chunk")
         check_reduction(call, remote_src_chunks, reduce_op)

@@ -36,7 +36,7 @@ class Collective:
                 call.fail(f"{what} must be a positive integer, not {value!r}")
         self.num_ranks = num_ranks
         self.chunk_factor = chunk_factor
-        self.inplace = bool(inplace)
+        self.inplace = call.flag("inplace", inplace)
 
     @property
     def input_chunks(self) -> int:
@@ -91,6 +91,9 @@ class TestCollective(Collective):
 
     def __init__(self, num_ranks: int, input_size: int, output_size: int) -> None:
         super().__init__(num_ranks, 1, False)
+        for what, value in (("input_size", input_size), ("output_size", output_size)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                Call(type(self).__name__).fail(f"{what} must be a number of chunks, not {value!r}")
         self._sizes = (input_size, output_size)
 
     @property

@@ -79,7 +79,9 @@ class CollectiveProgram:
         if not isinstance(collective, Collective):
             call.fail(f"collective must be one of mscclpp.language.collectives, not {collective!r}")
         if collective.num_ranks != num_ranks:
-            call.fail(f"the collective is one of {collective.num_ranks} ranks, not of {num_ranks}")
+            call.fail(
+                f"the collective is one of {collective.num_ranks} ranks, not of {num_ranks!r}"
+            )
         for what, number in (
             ("instances", instances),
             ("num_threads_per_block", num_threads_per_block),
@@ -95,6 +97,12 @@ class CollectiveProgram:
             call.fail(f"protocol must be 'Simple' or 'LL', not {protocol!r}")
         if not isinstance(replication_policy, ReplicationPolicy):
             call.fail(f"replication_policy must be a ReplicationPolicy, not {replication_policy!r}")
+        for what, size in (
+            ("min_message_size", min_message_size),
+            ("max_message_size", max_message_size),
+        ):
+            if isinstance(size, bool) or not isinstance(size, int):
+                call.fail(f"{what} must be a number of bytes, not {size!r}")
         if not 0 <= min_message_size <= max_message_size < 2**64:
             call.fail(f"no message has {min_message_size} to {max_message_size} bytes")
         self.name = name
@@ -102,12 +110,14 @@ class CollectiveProgram:
         self.num_ranks = num_ranks
         self.instances = instances
         self.protocol = protocol
-        self.instr_fusion = instr_fusion
-        self.auto_sync = auto_sync
+        self.instr_fusion = call.flag("instr_fusion", instr_fusion)
+        self.auto_sync = call.flag("auto_sync", auto_sync)
         self.replication_policy = replication_policy
-        self.reuse_resources = reuse_resources
+        self.reuse_resources = call.flag("reuse_resources", reuse_resources)
         self.num_threads_per_block = num_threads_per_block
-        self.use_double_scratch_buffer = use_double_scratch_buffer
+        self.use_double_scratch_buffer = call.flag(
+            "use_double_scratch_buffer", use_double_scratch_buffer
+        )
         self.buffer_alignment = buffer_alignment
         self.min_message_size = min_message_size
         self.max_message_size = max_message_size
@@ -119,6 +129,8 @@ class CollectiveProgram:
     @classmethod
     def from_spec(cls, spec: AlgoSpec) -> CollectiveProgram:
         """The program of a specification, still empty."""
+        if not isinstance(spec, AlgoSpec):
+            Call("CollectiveProgram.from_spec").fail(f"spec must be an AlgoSpec, not {spec!r}")
         return cls(
             spec.name,
             spec.collective,

@@ -175,6 +175,7 @@ class Rank:
         """
         call = Call("Rank.reduce", self.rank)
         dst = src_chunk if dst_chunk is None else dst_chunk
+        other_chunks = call.listed("other_chunks", other_chunks)
         check_chunks(call, self.rank, dst, src_chunk, *other_chunks)
         check_sizes(call, dst, src_chunk, *other_chunks)
         check_reduction(call, other_chunks, reduce_op)

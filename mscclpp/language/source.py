@@ -5,8 +5,9 @@ from __future__ import annotations
 import linecache
 import os
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
@@ -60,6 +61,18 @@ class Call:
         self.what = what
         self.rank = rank
         self.location = caller()
+
+    def flag(self, what: str, value: object) -> bool:
+        """True or False, or 1 or 0; fails for anything else."""
+        if value not in (True, False):
+            self.fail(f"{what} must be True or False, not {value!r}")
+        return bool(value)
+
+    def listed(self, what: str, values: object) -> list[Any]:
+        """What is in a list, or whatever can be gone through; fails for anything else."""
+        if not isinstance(values, Iterable) or isinstance(values, str):
+            self.fail(f"{what} must be a list, not {values!r}")
+        return list(values)
 
     def fail(self, why: str) -> NoReturn:
         where = "" if self.rank is None else f"rank {self.rank}, "

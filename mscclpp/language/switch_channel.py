@@ -28,9 +28,10 @@ class SwitchChannel:
     def __init__(self, rank_list: Sequence[int], buffer_type: BufferType) -> None:
         call = Call("SwitchChannel")
         self._record = current_record(call)
-        self.rank_list = tuple(self._record.rank(call, rank) for rank in rank_list)
+        ranks = call.listed("rank_list", rank_list)
+        self.rank_list = tuple(self._record.rank(call, rank) for rank in ranks)
         if not self.rank_list or len(set(self.rank_list)) < len(self.rank_list):
-            call.fail(f"rank_list must name ranks, each once, not {list(rank_list)}")
+            call.fail(f"rank_list must name ranks, each once, not {ranks}")
         if not isinstance(buffer_type, BufferType):
             call.fail(f"buffer_type must be a BufferType, not {buffer_type!r}")
         self.buffer_type = buffer_type

@@ -27,7 +27,7 @@ class ThreadBlockGroup:
 
 def checked_blocks(call: Call, tb_list: Sequence[int]) -> tuple[int, ...]:
     """Numbers of thread blocks, each once; raises ProgramError."""
-    blocks = tuple(checked_block(call, tb) for tb in tb_list)
+    blocks = tuple(checked_block(call, tb) for tb in call.listed("tb_list", tb_list))
     if not blocks:
         call.fail("there must be at least one thread block")
     if len(set(blocks)) < len(blocks):

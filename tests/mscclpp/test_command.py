@@ -48,10 +48,17 @@ def wrong():
     return program
 
 def unknown():
-    with CollectiveProgram("unknown", AllReduce(2, 1, False), 2) as program:
-        rank = Rank(0)
-        with LoopIterationContext(unit=1024, num_chunks=1):
-            rank.copy(rank.get_output_buffer()[0:2], rank.get_input_buffer()[0:2], tb=0)
+    # More thread blocks wait for the same than there are orders to prove.
+    with CollectiveProgram("unknown", AllReduce(1, 7, True), 1) as program:
+        rank, data, scratch = Rank(0), Rank(0).get_input_buffer(), Buffer(0, 7)
+        done = Semaphore(0, 0)
+        for tb in range(7):
+            rank.copy(scratch[tb], data[tb], tb=tb)
+            done.release(tb=tb)
+            done.acquire(tb=7 + tb)
+        rank.barrier(list(range(7, 14)))
+        for tb in range(7):
+            rank.copy(data[tb], scratch[tb], tb=7 + tb)
     return program
 
 written = wrong()
@@ -135,7 +142,7 @@ def test_what_is_wrong_is_told_with_its_line(run: Run, mine: Path) -> None:
 def test_what_cannot_be_asked_is_told(run: Run, mine: Path, tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("1 / 0")
     for name, why in (
-        ("unknown", "cannot be verified yet: rank 0, thread block 0, 'copy'"),
+        ("unknown", "cannot be verified yet: rank 0, thread block 7, 'sem_acquire'"),
         ("number", "is no CollectiveProgram but 3"),
         ("nothing", "has no 'nothing'"),
         ("all_gather", "is a function of spec: say --ranks"),

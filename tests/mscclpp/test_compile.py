@@ -66,6 +66,8 @@ def test_a_program_and_arguments_are_taken(write_program: Write) -> None:
         mscclpp.compile(lambda: None)  # type: ignore[arg-type,return-value]
     with pytest.raises(mscclpp.language.ProgramError, match="there is no rank 2"):
         mscclpp.compile(write_program("all_reduce_packets"), rank=2)
+    with pytest.raises(mscclpp.language.ProgramError, match="there is no rank '0'"):
+        mscclpp.compile(write_program("all_reduce_packets"), rank="0")  # type: ignore[arg-type]
 
 
 def test_a_wrong_program_is_compiled_only_by_those_who_insist() -> None:

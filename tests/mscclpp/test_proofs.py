@@ -732,6 +732,18 @@ def test_chunks_of_one_operation_are_of_one_size() -> None:
     assert "2 and 1 chunks at a time" in answer["refused"]["why"]
 
 
+def test_chunks_of_scratch_that_overlap_are_told_with_the_line() -> None:
+    with CollectiveProgram("overlap", AllReduce(1, 3, True), 1) as program:
+        data, scratch = Rank(0).get_input_buffer(), Buffer(0, 3)
+        Rank(0).copy(scratch[0:3], data[0:3], tb=0)
+        Rank(0).copy(scratch[0:2], scratch[1:3], tb=0)  # here
+    with pytest.raises(
+        ProgramError, match="thread block 0, 'copy': a destination overlaps"
+    ) as error:
+        program.verify()
+    assert error.value.locations[0].text().endswith("# here")
+
+
 def test_thread_blocks_that_do_nothing_cost_nothing() -> None:
     with CollectiveProgram("high", AllReduce(2, 1, True), 2) as program:
         data = [Rank(r).get_input_buffer() for r in range(2)]

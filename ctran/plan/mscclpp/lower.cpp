@@ -589,6 +589,10 @@ class Lowering : private Cursor {
   void checkSteps() {
     try {
       check(plan_);
+    } catch (const StepError& error) {
+      const Origin origin = origins_[error.at.rank][error.at.lane][error.step];
+      if (origin.op >= 0) goTo({error.at, 0, origin});
+      failAsWrong(error.why);
     } catch (const Error& error) {
       failAsWrong(error.what());
     }
