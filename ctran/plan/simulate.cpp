@@ -431,6 +431,13 @@ Timeline simulate(const Plan& plan, const Machine& machine, size_t bytes, int un
   if (units < 1) {
     throw Error(ErrorKind::InvalidArgument, std::to_string(units) + " units make no data");
   }
+  constexpr size_t kMostSteps = 1 << 22;  // a few hundred MB
+  if (plan.stepCount() > kMostSteps / units) {
+    throw Error(ErrorKind::InvalidArgument,
+                std::to_string(plan.stepCount()) + " steps in " + std::to_string(units) +
+                    " units are more than " + std::to_string(kMostSteps) +
+                    ", which is too many to simulate: take fewer units");
+  }
   return Simulation(plan, machine, bytes, units).run();
 }
 

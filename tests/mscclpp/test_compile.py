@@ -105,6 +105,8 @@ def test_a_program_is_simulated_and_drawn(write_program: Write) -> None:
     assert "two_shot" in str(large)
     slow = {"slow_ranks": [[1, 8.0]]}
     assert program.simulate(1 << 24, slow).seconds > program.simulate(1 << 24).seconds
+    with pytest.raises(ValueError, match=r"in 1000000000 units are more than .* fewer units"):
+        program.simulate(1 << 20, units=10**9)
     picture = program.draw(1 << 20)
     assert ElementTree.fromstring(picture).tag.endswith("svg")
     assert "two_shot: 4 ranks" in picture

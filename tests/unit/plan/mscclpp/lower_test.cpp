@@ -118,7 +118,7 @@ TEST(Mscclpp, IterationsOfAPipelineTakePiecesOfTheirChunks) {
   EXPECT_EQ(plan.programs[0][0][6].from[0].index, 1);
   const std::string twice = replaced(pipeline, {{R"("num_chunks": 1)", R"("num_chunks": 2)"}});
   const std::string message = errorOf([&] { lowered(gather({kCopy, twice})); }).what();
-  EXPECT_NE(message.find("an operation on 1 chunks in a loop of 2 chunks at a time"),
+  EXPECT_NE(message.find("an operation on chunks of size 1 in a loop of num_chunks=2"),
             std::string::npos)
       << message;
 }
