@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 import torch
@@ -40,6 +42,30 @@ def forks_between_calls(rank: Rank, backend: str) -> int:
 @pytest.mark.parametrize("backend", ["ctran", "gloo"])
 def test_a_forked_child_is_harmless_and_told(fresh_ranks: MakeRanks, backend: str) -> None:
     assert fresh_ranks(2).run(forks_between_calls, backend) == [0, 0]
+
+
+def lets_go_in_children(rank: Rank, backend: str) -> list[int]:
+    comm = rank.new_comm(backend, "let go")
+    work = comm.all_reduce(torch.ones(1), ReduceOp.SUM, async_op=True)
+    codes = []
+    for finalizes in (True, False):
+        child = os.fork()
+        if child == 0:
+            if finalizes:
+                with suppress(torchcomms.CommError):
+                    comm.finalize()
+            destroyed = weakref.ref(comm)
+            del comm, work
+            os._exit(0 if destroyed() is None else 1)
+        codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    work.wait()
+    comm.finalize()
+    return codes
+
+
+@pytest.mark.parametrize("backend", ["ctran", "gloo"])
+def test_a_forked_child_may_let_go_of_a_communicator(fresh_ranks: MakeRanks, backend: str) -> None:
+    assert fresh_ranks(2).run(lets_go_in_children, backend) == [[0, 0]] * 2
 
 
 def loads_data(rank: Rank) -> list[float]:

@@ -113,6 +113,11 @@ C10dBackend::C10dBackend(C10dKind kind) : kind_(std::move(kind)) {}
 
 C10dBackend::~C10dBackend() {
   if (!group_) return;
+  if (!group_->isOwn()) {  // it has none of the threads that the destructors of all this wait for
+    new Remains(std::move(group_), std::move(collectives_), std::move(messages_));
+    new std::deque(std::move(onDevice_));
+    return;
+  }
   group_->monitor->seen();
   const bool idle = collectives_.idle() && std::ranges::all_of(messages_, isIdle);
   if (!forgetEnded()) {
@@ -167,6 +172,7 @@ void C10dBackend::init(at::Device device, std::string_view name, const CommOptio
 }
 
 void C10dBackend::finalize() {
+  group_->requireOwn();
   drainDevice();
   drain(collectives_, group_->monitor);
   for (auto& [key, queue] : messages_) drain(queue, group_->monitor);

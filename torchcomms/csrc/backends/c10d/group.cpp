@@ -22,12 +22,15 @@ constexpr milliseconds kSlice{100};
 
 }  // namespace
 
+void C10dGroup::requireOwn() const {
+  if (isOwn()) return;
+  throw ctran::Error(ctran::ErrorKind::InvalidArgument,
+                     "communicator '" + name + "' belongs to the process that forked this one", {},
+                     {}, "make communicators after the fork, or start processes with spawn");
+}
+
 void C10dGroup::requireWhole(OpName op) const {
-  if (process != ctran::processToken()) {
-    throw ctran::Error(ctran::ErrorKind::InvalidArgument,
-                       "communicator '" + name + "' belongs to the process that forked this one",
-                       {}, {}, "make communicators after the fork, or start processes with spawn");
-  }
+  requireOwn();
   if (!backend) {
     throw ctran::Error(ctran::ErrorKind::InvalidArgument,
                        "Communicator '" + name + "' already finalized", {},

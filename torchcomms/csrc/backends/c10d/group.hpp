@@ -28,6 +28,9 @@ struct C10dGroup {
   const uint64_t process = ctran::processToken();
   std::mutex issuing;  ///< held by calls that issue; the c10d backend takes one at a time
 
+  /// Whether this is the process that made it, not one that it has forked.
+  bool isOwn() const { return process == ctran::processToken(); }
+  void requireOwn() const;
   /// Throws the error that broke the communicator, if one has; also throws in a forked child.
   void requireWhole(OpName op) const;
   bool isBroken() const { return broken_; }
