@@ -5,6 +5,7 @@
 """
 
 import atexit
+import ctypes
 import os
 import socket
 import threading
@@ -235,18 +236,32 @@ def _on_one_host(place: Place, env: Mapping[str, str]) -> bool:
     )
 
 
-# Stores that are open, by process and address. They stay open: what one rank no longer needs,
+# Stores that are open, by address. They stay open: what one rank no longer needs,
 # another may be about to ask of it.
-_open: dict[tuple[int, str], Store] = {}
+_open: dict[str, Store] = {}
 _lock = threading.Lock()
 
 
+def _begin_as_a_child() -> None:
+    """Keeps the parent's stores for ever: one that serves joins its thread when it is destroyed.
+
+    The child has no such thread, or another one of that number, which never ends.
+    """
+    global _lock
+    _lock = threading.Lock()  # another thread of the parent may have held it
+    for store in _open.values():
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(store))
+    _open.clear()
+
+
+os.register_at_fork(after_in_child=_begin_as_a_child)
+
+
 def _shared(address: str, connect: Callable[[], Store]) -> Store:
-    key = os.getpid(), address
     with _lock:
-        if key not in _open:
-            _open[key] = connect()
-        return _open[key]
+        if address not in _open:
+            _open[address] = connect()
+        return _open[address]
 
 
 def _tcp_store(host: str, port: int, serves: bool, prefix: str, timeout: timedelta) -> Store:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch.distributed as dist
+from harness import programs
 from harness.ports import free_port
 
 from torchcomms import CommError, CommTimeoutError, _rendezvous
@@ -177,6 +178,27 @@ def test_rank_0_hosts_and_communicators_share_the_connection(
     assert client.get("torchcomms/two/key") == b"value"
     # torch.distributed's own rendezvous may use the same port in the same process.
     dist.TCPStore("127.0.0.1", port, is_master=True, multi_tenant=True, wait_for_workers=False)
+
+
+FORKS = """
+import os, sys
+from datetime import timedelta
+from torchcomms import _rendezvous
+_rendezvous.resolve("parent", None, timedelta(seconds=60))
+child = os.fork()
+if child:
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+os.environ["MASTER_PORT"] = sys.argv[1]
+_rendezvous.resolve("child", None, timedelta(seconds=60))
+"""
+
+
+def test_a_forked_child_may_host_and_end(tmp_path: Path) -> None:
+    place = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+    command = [sys.executable, "-c", FORKS, str(free_port())]
+    program = programs.start(command, tmp_path, {**place, "MASTER_PORT": str(free_port())})
+    ended = programs.finish(program, guard=60)
+    assert (ended.code, ended.err) == (0, "")
 
 
 def test_agent_of_torchrun_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
