@@ -22,11 +22,13 @@ MakeRanks = Callable[[int], Ranks]
 BACKEND = "ctran"
 
 
-def make(store: dist.Store, rank: int, size: int, name: str = "stored") -> torchcomms.TorchComm:
+def make(
+    store: dist.Store, rank: int, size: int, name: str = "stored", backend: str = BACKEND
+) -> torchcomms.TorchComm:
     options = torchcomms.CommOptions()
     options.rank, options.size, options.store = rank, size, store
     options.timeout = timedelta(seconds=60)
-    return torchcomms.new_comm(BACKEND, torch.device("cpu"), name, options=options)
+    return torchcomms.new_comm(backend, torch.device("cpu"), name, options=options)
 
 
 def sum_of_ranks(comm: torchcomms.TorchComm, count: int = 3, times: int = 1) -> float:
@@ -112,6 +114,26 @@ def works_in_threads(rank: Rank) -> list[float]:
 
 def test_communicators_of_several_threads(ranks: MakeRanks) -> None:
     assert ranks(3).run(works_in_threads) == [[3.0] * 4] * 3
+
+
+def makes_in_threads(rank: Rank, backend: str) -> set[float]:
+    server = dist.TCPStore("127.0.0.1", 0, is_master=True) if rank.rank == 0 else None
+    ports = rank.store(f"makes-{backend}")
+    if server is not None:
+        ports.set("port", str(server.port))
+    # Far less than the timeout of the communicators, which the threads never come to use up.
+    store = dist.TCPStore("127.0.0.1", int(ports.get("port")), timeout=timedelta(seconds=20))
+    names = [f"thread {i}" for i in range(16)]
+    with ThreadPoolExecutor(len(names)) as pool:
+        made = pool.map(lambda name: make(store, rank.rank, rank.size, name, backend), names)
+        found = {sum_of_ranks(comm) for comm in made}
+    rank.comm(BACKEND).barrier(async_op=False)  # the server stays until all have what they need
+    return found
+
+
+@pytest.mark.parametrize("backend", ["ctran", "gloo"])
+def test_threads_make_communicators_over_one_connection(ranks: MakeRanks, backend: str) -> None:
+    assert ranks(2).run(makes_in_threads, backend) == [{1.0}] * 2
 
 
 def waits_in_threads(rank: Rank) -> list[float]:

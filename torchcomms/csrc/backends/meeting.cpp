@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <random>
 #include <sstream>
+#include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <vector>
 
@@ -20,6 +21,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 const std::string kCome = "come";
+constexpr milliseconds kLastPause{50};
 
 std::string freshName() {
   std::random_device device;
@@ -36,6 +38,32 @@ milliseconds left(Clock::time_point deadline) {
 std::string arrivalKey(const std::string& prefix, int rank) {
   return prefix + "/" + std::to_string(rank);
 }
+
+/// The part of a store that a c10d backend gets. A TCPStore that waits holds its connection, which
+/// threads that make other communicators need meanwhile: two ranks could wait for each other so.
+/// This one asks again and again instead.
+class PollingStore final : public c10d::PrefixStore {
+ public:
+  using c10d::PrefixStore::PrefixStore;
+
+  std::vector<uint8_t> get(const std::string& key) override {
+    wait({key}, getTimeout());
+    return PrefixStore::get(key);
+  }
+  std::vector<std::vector<uint8_t>> multiGet(const std::vector<std::string>& keys) override {
+    wait(keys, getTimeout());
+    return PrefixStore::multiGet(keys);
+  }
+  void wait(const std::vector<std::string>& keys) override { wait(keys, getTimeout()); }
+  void wait(const std::vector<std::string>& keys, const milliseconds& timeout) override {
+    const Clock::time_point start = Clock::now();
+    for (milliseconds pause{1}; !check(keys); pause = std::min(2 * pause, kLastPause)) {
+      const auto passed = std::chrono::floor<milliseconds>(Clock::now() - start);
+      if (passed >= timeout) return PrefixStore::wait(keys, milliseconds(1));  // throws
+      std::this_thread::sleep_for(pause);
+    }
+  }
+};
 
 /// Ranks whose arrival has not been noted by the deadline. Forgets the arrivals.
 std::vector<int> awaitArrivals(C10dStore& store, const std::string& prefix, int size,
@@ -117,7 +145,7 @@ c10::intrusive_ptr<c10d::Store> meet(const c10::intrusive_ptr<c10d::Store>& stor
     const std::string word = keys.get(prefix + "/all", left(deadline) + milliseconds(1000));
     if (word != kCome) someMissing(key, ranksIn(word, size), timeout);
   }
-  return c10::make_intrusive<c10d::PrefixStore>(prefix, store);
+  return c10::make_intrusive<PollingStore>(prefix, store);
 }
 
 }  // namespace torch::comms
