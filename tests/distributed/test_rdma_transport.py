@@ -313,7 +313,8 @@ def test_a_process_ends_with_transfers_under_way() -> None:
     assert (process.returncode, err) == (0, "")
 
 
-def test_a_callback_that_would_wait_for_ever_is_told() -> None:
+@pytest.mark.parametrize("has_ended", [False, True])
+def test_a_callback_that_would_wait_for_ever_is_told(has_ended: bool) -> None:
     body = (
         LOOPBACK
         + """
@@ -326,18 +327,23 @@ def called(done):
             wait()
         except torchcomms.CommError as error:
             told.append("callback" in str(error))
-never = a.wait_for_write()
-written = a.write(memory.to_view(), memory.to_remote_buffer(), True)
 import threading
+never, awaited = a.wait_for_write(), b.wait_for_write()
+write = lambda: a.write(memory.to_view(), memory.to_remote_buffer(), True).result(30)
+if HAS_ENDED:  # it is called on this thread
+    write()
+    awaited.result(30)
 ended = threading.Event()
-b.wait_for_write().add_done_callback(lambda done: (called(done), ended.set()))
+awaited.add_done_callback(lambda done: (called(done), ended.set()))
+if not HAS_ENDED:
+    write()
 assert ended.wait(30)
-print(told, written.result(30))
+print(told)
 """
-    )
+    ).replace("HAS_ENDED", str(has_ended))
     with program(body, str(standins.verbs())) as process:
         out, err = process.communicate(timeout=60)
-    assert out == "[None, False, True, True, True] None\n", err
+    assert out == "[None, False, True, True, True]\n", err
 
 
 def test_a_forked_child_is_told_that_it_would_wait_for_ever() -> None:

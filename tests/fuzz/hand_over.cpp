@@ -49,7 +49,7 @@ void fromLeader(Input input) {
   std::copy(name.begin(), name.end(), leader.socketName.begin());
   std::copy(kHost.begin(), kHost.end(), leader.host.begin());
   const auto answer = rest(input);
-  std::thread acceptor([&] {
+  std::thread accepts([&] {
     try {
       const auto giveUp = std::chrono::steady_clock::now() + std::chrono::seconds(5);
       Socket socket;
@@ -71,7 +71,7 @@ void fromLeader(Input input) {
          kHost);
   } catch (const Error&) {
   }
-  acceptor.join();
+  accepts.join();
 }
 
 void fromCaller(Input input) {

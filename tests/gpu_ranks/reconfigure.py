@@ -33,8 +33,8 @@ def _members(comm: TorchComm, rank: Rank, backend: str) -> list[int]:
     found = torch.zeros(comm.get_size(), device=own.device)
     comm.all_gather_single(found, own, async_op=False)
     large = torch.ones(LARGE, device=own.device)
-    comm.all_reduce(large, ReduceOp.SUM, async_op=True).wait()
-    rank.synchronize(backend)
+    # An operation that another thread aborts leaves anything there: this tells, a stream does not.
+    comm.all_reduce(large, ReduceOp.SUM, async_op=True).wait_blocking()
     assert (large.cpu() == comm.get_size()).all()
     members = [int(one) for one in found.tolist()]
     assert members[comm.get_rank()] == rank.rank

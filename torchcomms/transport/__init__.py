@@ -9,8 +9,8 @@
     transport.wait_for_write().result()
 
 Both ends bind, tell each other their URLs in a way of their own, and connect. Futures are those of
-`concurrent.futures`; an error is a `torchcomms.CommError`. A callback of one runs on a thread of
-theirs: result() and exception() raise there for a transfer that has not ended, as they do in a
+`concurrent.futures`; an error is a `torchcomms.CommError`. In a callback of one, result() and
+exception() raise for a transfer that has not ended, on whichever thread it runs, as they do in a
 forked child for one of its parent's.
 """
 
@@ -51,6 +51,13 @@ __all__ = [
 ]
 
 
+class _Callback(threading.local):
+    runs = False  # on this thread
+
+
+_callback = _Callback()
+
+
 class _Transfer(Future[None]):
     """The end of a transfer. It raises for who would wait for ever."""
 
@@ -67,6 +74,16 @@ class _Transfer(Future[None]):
         self._require_waitable()
         return super().exception(timeout)
 
+    def add_done_callback(self, fn: Callable[[Future[None]], object]) -> None:
+        def call(future: Future[None]) -> None:
+            outer, _callback.runs = _callback.runs, True
+            try:
+                fn(future)
+            finally:
+                _callback.runs = outer
+
+        super().add_done_callback(call)
+
     def _require_waitable(self) -> None:
         # In a forked child it is not asked whether it is done: a thread of the parent's may have
         # locked it.
@@ -75,7 +92,7 @@ class _Transfer(Future[None]):
                 raise CommError(
                     "this RDMA transfer is of the process that forked, and had not ended then"
                 )
-        elif threading.current_thread() is self._teller.thread and not self.done():
+        elif _callback.runs and not self.done():
             raise CommError(
                 "a callback of an RDMA transfer cannot wait for one that has not ended"
                 "\n  hint: wait in another thread, or go on in a callback of that transfer"
@@ -90,8 +107,7 @@ class _Ends:
         self.completions = _comms._RdmaCompletions()
         self._numbers = itertools.count()
         self._pending: dict[int, _Transfer] = {}
-        self.thread = threading.Thread(target=self._deliver, name="torchcomms-rdma", daemon=True)
-        self.thread.start()
+        threading.Thread(target=self._deliver, name="torchcomms-rdma", daemon=True).start()
 
     def future_of(self, begin: Callable[[int], None]) -> Future[None]:
         """Of what `begin` begins under a number."""
