@@ -181,13 +181,14 @@ def test_rank_0_hosts_and_communicators_share_the_connection(
 
 
 FORKS = """
-import os, sys
+import faulthandler, os, sys
 from datetime import timedelta
 from torchcomms import _rendezvous
 _rendezvous.resolve("parent", None, timedelta(seconds=60))
 child = os.fork()
 if child:
     sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+faulthandler.dump_traceback_later(50)
 os.environ["MASTER_PORT"] = sys.argv[1]
 _rendezvous.resolve("child", None, timedelta(seconds=60))
 """
@@ -197,7 +198,7 @@ def test_a_forked_child_may_host_and_end(tmp_path: Path) -> None:
     place = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
     command = [sys.executable, "-c", FORKS, str(free_port())]
     program = programs.start(command, tmp_path, {**place, "MASTER_PORT": str(free_port())})
-    ended = programs.finish(program, guard=60)
+    ended = programs.finish(program, guard=120)
     assert (ended.code, ended.err) == (0, "")
 
 
