@@ -52,13 +52,13 @@ from mscclpp.errors import PeerLostError as PeerLostError
 from mscclpp.errors import UnsupportedError as UnsupportedError
 from mscclpp.executor import ExecutionPlan as ExecutionPlan
 from mscclpp.executor import Executor as Executor
+from mscclpp.folders import get_include as get_include
+from mscclpp.folders import get_lib as get_lib
 from mscclpp.forwarding import Bootstrap as Bootstrap
 from mscclpp.language.utils import AlgoSpec as AlgoSpec
 from mscclpp.memory import GpuBuffer as GpuBuffer
 from mscclpp.memory import RawGpuBuffer as RawGpuBuffer
 from mscclpp.native import compile_native as compile_native
-from mscclpp.native import get_include as get_include
-from mscclpp.native import get_lib as get_lib
 from mscclpp.proof import CannotVerify as CannotVerify
 from mscclpp.proof import NotProved as NotProved
 from mscclpp.proof import Report as Report

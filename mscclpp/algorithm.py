@@ -99,9 +99,7 @@ class Algorithm:
     @staticmethod
     def create_from_native_capsule(capsule: object) -> Algorithm:
         """The algorithm of C++ in a capsule that a module of `mscclpp.compile_native` returns."""
-        from mscclpp.native_algorithm import NativeAlgorithm
-
-        return NativeAlgorithm(capsule)
+        return Algorithm._of_capsule(capsule)
 
     @property
     def type(self) -> AlgorithmType:
@@ -240,6 +238,7 @@ class Algorithm:
 
     # For those who write a kind of algorithms.
 
+    _of_capsule: ClassVar[Callable[[object], Algorithm]]  # mscclpp.native_algorithm sets it
     _own_op: int = ReduceOp.SUM  # what NOP means
     _only_op: int | None = None  # the one that may be asked for; None: any
     _extras: tuple[str, ...] = ()

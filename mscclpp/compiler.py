@@ -21,38 +21,21 @@ from mscclpp.proof import (
     NotProved,
     Report,
     lower_unproved,
+    prove,
     prove_kept,
-    prove_written,
 )
 from mscclpp.types import AlgorithmType, CollectiveBufferMode, ReduceOp
 
 if TYPE_CHECKING:
     from mscclpp._runtime import Communicator, Operation
 
-__all__ = ["DslAlgorithm", "PlanAlgorithm", "Registration", "compile"]
+__all__ = ["DslAlgorithm", "PlanAlgorithm", "compile"]
 
 
 _MOST = 2**63 - 1  # bytes of which the engine knows
 OPEN = ("sendrecv", "test")  # collectives that promise no result
 # On GPUs, for calls that a plan cannot serve.
 _INSTEAD = {"allreduce": "pipeline", "reducescatter": "pipeline"}
-
-
-class Registration:
-    """An algorithm that serves calls, until `remove` or the end of a `with` block."""
-
-    def __init__(self, number: int) -> None:
-        self._number = number
-
-    def remove(self) -> None:
-        """Takes the algorithm away: it is chosen no more."""
-        engine.call("remove", number=self._number)
-
-    def __enter__(self) -> Registration:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.remove()
 
 
 class PlanAlgorithm(Algorithm):
@@ -94,7 +77,7 @@ class PlanAlgorithm(Algorithm):
         """The execution plan as JSON, which MSCCL++'s executor takes, too."""
         return write(self.plan, indent)
 
-    def register(self, communicator: str = "", *, prefer: bool = False) -> Registration:
+    def register(self, communicator: str = "", *, prefer: bool = False) -> engine.Registration:
         """Makes it one of the algorithms for calls of its collective over so many ranks, of
         messages in its range, on torchcomms' communicators of this process, from now on.
 
@@ -130,7 +113,7 @@ class PlanAlgorithm(Algorithm):
             max_bytes=min(most // parts, _MOST),
             prefer=prefer,
         )
-        return Registration(number)
+        return engine.Registration(number)
 
     def _lowered(self) -> dict[str, Any]:
         return prove_kept(self.plan).lowered if self._verify else lower_unproved(self.plan)
@@ -208,7 +191,7 @@ class DslAlgorithm(PlanAlgorithm):
         self.program = program
         self.report: Report | None = None
         if verify:
-            self.report = prove_written(program, self._plan)
+            self.report = prove(self._plan, program.passes, program.location)
             if not self.report:
                 raise NotProved(self.report)
         else:
@@ -220,7 +203,7 @@ class DslAlgorithm(PlanAlgorithm):
     @functools.cached_property
     def plan(self) -> Plan:
         """The execution plan. It is made when it is asked for: a proof that is read needs none."""
-        return self.program.passed(self._plan)
+        return self.program.passes.applied(self._plan)
 
     def _lowered(self) -> dict[str, Any]:
         if self.report:

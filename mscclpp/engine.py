@@ -60,3 +60,20 @@ def call(do: str, **request: Any) -> Any:
         kind = ValueError if answer["kind"] == _INVALID_ARGUMENT else EngineError
         raise kind(answer["error"])
     return answer["ok"]
+
+
+class Registration:
+    """An algorithm that serves calls, until `remove` or the end of a `with` block."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def remove(self) -> None:
+        """Takes the algorithm away: it is chosen no more."""
+        call("remove", number=self._number)
+
+    def __enter__(self) -> Registration:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()

@@ -28,7 +28,9 @@ from types import ModuleType
 
 from mscclpp.devices import has_gpu
 from mscclpp.environment import env
+from mscclpp.folders import get_include, get_lib
 from mscclpp.launches import rewrite
+from mscclpp.native_library import library as loaded_library
 
 __all__ = ["CompileError", "compile_native", "get_include", "get_lib"]
 
@@ -38,24 +40,6 @@ _HOST_SUFFIXES = (".cpp", ".cc", ".cxx")
 
 class CompileError(RuntimeError):
     """The compiler refused; the message is what it said."""
-
-
-def get_include() -> str:
-    """The folder of the headers, for a compiler's -I."""
-    return str(_folder("include"))
-
-
-def get_lib() -> str:
-    """The folder of the library, for a compiler's -L and -rpath; cmake/mscclpp is in it."""
-    return str(_folder("lib"))
-
-
-def _folder(name: str) -> Path:
-    spec = importlib.util.find_spec("mscclpp")
-    for place in (spec and spec.submodule_search_locations) or ():
-        if (Path(place) / name).is_dir():
-            return Path(place) / name
-    raise FileNotFoundError(f"mscclpp was installed without its folder {name}")
 
 
 def compile_native(
@@ -383,9 +367,7 @@ def _imported(name: str, library: Path, key: str) -> ModuleType:
     loaded = sys.modules.get(name)
     if loaded is not None and getattr(loaded, _KEY, None) == key:
         return loaded
-    from mscclpp.native_library import library as load_library
-
-    load_library()  # here, wherever it was when the module was linked
+    loaded_library()  # here, wherever it was when the module was linked
     # pybind11 has one module per name; the part behind the last dot is the one of the sources.
     unique = f"mscclpp._compiled_{key}.{name}"
     loader = importlib.machinery.ExtensionFileLoader(unique, str(library))

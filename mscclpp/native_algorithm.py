@@ -8,7 +8,7 @@ from operator import index
 from typing import Any
 
 from mscclpp.algorithm import Algorithm, Constraint, check_launch, checked_extras
-from mscclpp.compiler import Registration
+from mscclpp.engine import Registration
 from mscclpp.native_communicator import NativeCommunicator, native_of
 from mscclpp.native_library import error_of_call, library
 from mscclpp.types import CollectiveBufferMode, DataType, ReduceOp
@@ -192,6 +192,9 @@ class NativeAlgorithm(Algorithm):
         """Lets go of what earlier calls left; all ranks do so between the same calls."""
         if library().mscclpp_algorithm_reset(self._handle):
             raise error_of_call()
+
+
+Algorithm._of_capsule = NativeAlgorithm
 
 
 def _name_of(dtype: Any) -> str:

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from mscclpp import _runtime, errors
-from mscclpp.native import get_lib
+from mscclpp.folders import get_lib
 
 __all__ = ["NativeObject", "Use", "checked", "error_of_call", "in_range", "library", "pointer_of"]
 

@@ -6,18 +6,16 @@ import functools
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mscclpp import engine
 from mscclpp.findings import Event, Finding, Proved, finding_of
+from mscclpp.language.passes import Passes
+from mscclpp.language.plan import Plan
 from mscclpp.language.source import Location, ProgramError
 from mscclpp.language.utils import ReplicationPolicy
 from mscclpp.language.writer import data_of
 from mscclpp.proofs_kept import PROPERTIES, keep, kept, key_of
-
-if TYPE_CHECKING:
-    from mscclpp.language.plan import Plan
-    from mscclpp.language.program import CollectiveProgram
 
 __all__ = [
     "CannotVerify",
@@ -29,7 +27,6 @@ __all__ = [
     "prove",
     "prove_kept",
     "prove_plan",
-    "prove_written",
 ]
 
 
@@ -84,24 +81,23 @@ class Report:
         return text or "no findings\n"
 
 
-def prove(program: CollectiveProgram) -> Report:
+def prove(written: Plan, passes: Passes, location: Location) -> Report:
     """Proves a program right, or says where it is not. A proof that was made before is read.
 
     What is proved is what is executed: the plan after all passes, with all instances. What is wrong
     is told of the simplest form of the program in which it is wrong, so that an operation is one
     call of the language, and thread blocks and chunks have the author's numbers.
 
+    Args:
+        written: what the program's `written()` gives.
+        location: where the program is written.
+
     Raises:
         CannotVerify: the verifier does not know a construct yet.
         ProgramError: the program makes no sense.
     """
-    return prove_written(program, program.written())
-
-
-def prove_written(program: CollectiveProgram, written: Plan) -> Report:
-    """The same of what `program.written()` has given before."""
-    key = key_of("program", data_of(written), _not_in_json(written), _settings(program))
-    return _from_files(key) or _keeping(key, _prove(program, written))
+    key = key_of("program", data_of(written), _not_in_json(written), _settings(passes))
+    return _from_files(key) or _keeping(key, _prove(written, passes, location))
 
 
 def prove_kept(plan: Plan) -> Report:
@@ -117,10 +113,9 @@ def _not_in_json(written: Plan) -> list[str]:
     ]
 
 
-def _settings(program: CollectiveProgram) -> list[object]:
-    """What passes go by."""
-    policy = program.replication_policy.name
-    return [program.instances, program.instr_fusion, program.auto_sync, policy]
+def _settings(passes: Passes) -> list[object]:
+    policy = passes.replication_policy.name
+    return [passes.instances, passes.instr_fusion, passes.auto_sync, policy]
 
 
 def _from_files(key: str) -> Report | None:
@@ -134,26 +129,23 @@ def _keeping(key: str, report: Report) -> Report:
     return report
 
 
-def _prove(program: CollectiveProgram, written: Plan) -> Report:
-    interleaved = program.replication_policy is ReplicationPolicy.interleaved
-    report = prove_plan(
-        program.passed(written),
-        program.location,
-        instances=program.instances if interleaved else 1,
-    )
+def _prove(written: Plan, passes: Passes, location: Location) -> Report:
+    interleaved = passes.replication_policy is ReplicationPolicy.interleaved
+    instances = passes.instances if interleaved else 1
+    report = prove_plan(passes.applied(written), location, instances=instances)
     if report:
         return report
-    for simpler in _simpler(program):
-        told = prove_plan(simpler, program.location)
+    for simpler in _simpler(passes):
+        told = prove_plan(simpler.applied(written), location)
         if not told:
             return told
     return report
 
 
-def _simpler(program: CollectiveProgram) -> Iterator[Plan]:
-    yield program.plan(instances=1, instr_fusion=False)
-    if program.instr_fusion and program.instances > 1:
-        yield program.plan(instances=1)
+def _simpler(passes: Passes) -> Iterator[Passes]:
+    yield replace(passes, instances=1, instr_fusion=False)
+    if passes.instr_fusion and passes.instances > 1:
+        yield replace(passes, instances=1)
 
 
 def prove_plan(plan: Plan, location: Location | None = None, *, instances: int = 1) -> Report:

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from mscclpp.algorithm import Algorithm
-from mscclpp.compiler import PlanAlgorithm, Registration
+from mscclpp.compiler import PlanAlgorithm
+from mscclpp.engine import Registration
 from mscclpp.executor import ExecutionPlan
 from mscclpp.language.program import CollectiveProgram
 from mscclpp.native_algorithm import NativeAlgorithm

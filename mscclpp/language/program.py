@@ -7,21 +7,19 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from mscclpp.language.checks import check_pairs, check_switch_chunks
+from mscclpp.explanation import explain
+from mscclpp.language.checks import check_pairs
 from mscclpp.language.collectives import Collective
-from mscclpp.language.fusion import fused
-from mscclpp.language.limits import divided
-from mscclpp.language.plan import Plan, rewritten
+from mscclpp.language.passes import Passes
+from mscclpp.language.plan import Plan
 from mscclpp.language.record import Record, close_record, open_record
-from mscclpp.language.replication import replicated
 from mscclpp.language.source import Call
-from mscclpp.language.syncs import syncs
 from mscclpp.language.thread_block_group import MOST_BLOCKS, MOST_THREADS
 from mscclpp.language.utils import AlgoSpec, ReplicationPolicy
 from mscclpp.language.writer import write
+from mscclpp.proof import Report, lower_unproved, prove
 
 if TYPE_CHECKING:
-    from mscclpp.proof import Report
     from torchcomms.plan import Timeline
 
 __all__ = ["AlgoSpec", "CollectiveProgram", "ReplicationPolicy"]
@@ -168,21 +166,17 @@ class CollectiveProgram:
         Args:
             instances, instr_fusion: instead of the program's.
         """
-        return self.passed(self.written(), instances=instances, instr_fusion=instr_fusion)
+        passes = self.passes
+        if instances is not None:
+            passes = replace(passes, instances=instances)
+        if instr_fusion is not None:
+            passes = replace(passes, instr_fusion=instr_fusion)
+        return passes.applied(self.written())
 
-    def passed(
-        self, plan: Plan, *, instances: int | None = None, instr_fusion: bool | None = None
-    ) -> Plan:
-        """The same of what `written` has given before."""
-        check_switch_chunks(plan)
-        check_pairs(plan)
-        plan = rewritten(plan, divided)
-        if self.instr_fusion if instr_fusion is None else instr_fusion:
-            plan = rewritten(plan, fused)
-        plan = rewritten(plan, syncs(self.auto_sync))
-        if self.replication_policy is ReplicationPolicy.interleaved:
-            plan = replicated(plan, self.instances if instances is None else instances)
-        return plan
+    @property
+    def passes(self) -> Passes:
+        """What makes `plan` of `written`."""
+        return Passes(self.instances, self.instr_fusion, self.auto_sync, self.replication_policy)
 
     def to_json(self, indent: int | None = 2, *, locations: bool = False) -> str:
         """The execution plan as JSON (`mscclpp.language.write`)."""
@@ -195,9 +189,7 @@ class CollectiveProgram:
             CannotVerify: it says what the verifier does not know yet.
             ProgramError: it makes no sense.
         """
-        from mscclpp.proof import prove  # here, as proofs are about programs
-
-        return prove(self)
+        return prove(self.written(), self.passes, self.location)
 
     def simulate(
         self, bytes: int = 1 << 20, machine: Mapping[str, Any] | None = None, *, units: int = 1
@@ -210,7 +202,6 @@ class CollectiveProgram:
             machine: what it runs on (docs/plans.md); default: ranks of one host.
             units: pieces into which the data is cut, and executed one after another.
         """
-        from mscclpp.proof import lower_unproved
         from torchcomms.plan import Plan
 
         lowered = lower_unproved(self.plan(), self.location)
@@ -224,8 +215,6 @@ class CollectiveProgram:
 
     def explain(self) -> str:
         """What is proved about the program, and what each thread block does, with the lines."""
-        from mscclpp.explanation import explain
-
         return explain(self.plan(), self.verify())
 
     def validate_signal_wait_pairing(self) -> None:

@@ -44,24 +44,18 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Timeline:
+class Timeline(_draw.Run):
     """A plan in virtual time. Times are in seconds; a rank that never ends has an infinite one."""
 
     plan: Plan
-    seconds: float
-    ends: list[float]
-    activities: list[tuple[int, int, int, int, float, float]]  # rank lane step execution start end
-    transfers: list[tuple[int, int, int, float, float]]  # from to bytes start end
-    links: dict[str, float]  # seconds in use
-    stuck: list[str]
 
     def svg(self) -> str:
         """A picture: ranks and lanes downwards, time to the right, an arrow per transfer."""
-        return _draw.svg(self)
+        return _draw.svg(self, self.plan.name, str(self.plan))
 
     def __str__(self) -> str:
         """The same for a terminal."""
-        return _draw.text(self)
+        return _draw.text(self, self.plan.name, str(self.plan))
 
 
 class Registration:
@@ -166,13 +160,13 @@ class Plan:
             return math.inf if time is None else time
 
         return Timeline(
-            self,
             finite(answer["seconds"]),
             [finite(end) for end in answer["ends"]],
             [tuple(activity) for activity in answer["activities"]],
             [tuple(transfer) for transfer in answer["transfers"]],
             answer["links"],
             answer["stuck"],
+            self,
         )
 
     def register(
