@@ -61,7 +61,8 @@ if(IBVERBX_BUILD_RDMA_CORE)
 endif()
 # Calls within the library are direct: a twentieth of a small collective is calls of functions.
 target_link_options(ctran PRIVATE ${no_undefined_symbols} -Wl,-Bsymbolic-functions)
-target_include_directories(ctran PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
+target_include_directories(ctran PUBLIC
+  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)
 target_compile_definitions(ctran PRIVATE CTRAN_VERSION="${PROJECT_VERSION}")
 set_target_properties(ctran PROPERTIES
   OUTPUT_NAME ctran_engine

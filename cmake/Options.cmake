@@ -66,7 +66,7 @@ find_package(Threads REQUIRED)
 
 # Linked by every target of ours, and by nobody else's.
 add_library(own_code INTERFACE)
-target_include_directories(own_code INTERFACE ${PROJECT_SOURCE_DIR})
+target_include_directories(own_code INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
 target_compile_options(own_code INTERFACE
   -Wall -Wextra -Wpedantic -Wextra-semi -Wnon-virtual-dtor -Woverloaded-virtual -Wvla -Wformat=2
   # GCC suspects arrays that loops fill, and with precompiled headers its own strings; it does so

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """A folder stands above all that it includes: an include or import that points up is an error.
+Public headers include public headers alone, and files of Python import each other in no circle.
 
 Prints file:line of each, and exits with 1 if there is one.
 """
@@ -41,7 +42,8 @@ FLOORS = (
     "torchcomms",
     "mscclpp",
 )
-# The public headers are the face of csrc, of the engine, and of mscclpp.
+# The public headers are the face of csrc, of the engine, and of mscclpp. Those in folders of
+# include/ctran are of the same folder of the engine.
 PUBLIC_HEADERS = "include/comms"
 PUBLIC_HEADERS_OF_CTRAN = "include/ctran"
 PUBLIC_HEADERS_OF_MSCCLPP = "include/mscclpp"
@@ -60,7 +62,8 @@ def floor_of(path: str) -> int | None:
     if path.startswith(PUBLIC_HEADERS + "/"):
         return FLOORS.index("torchcomms/csrc")
     if path.startswith(PUBLIC_HEADERS_OF_CTRAN + "/"):
-        return FLOORS.index("ctran/api")
+        folder = path.removeprefix("include/").rpartition("/")[0]
+        return FLOORS.index(folder if folder in FLOORS else "ctran/api")
     if path.startswith(PUBLIC_HEADERS_OF_MSCCLPP + "/"):
         return FLOORS.index("mscclpp")
     if path.split("/")[0] in OUTSIDE:
@@ -102,16 +105,32 @@ def imports(root: Path, file: Path) -> Iterator[tuple[int, str, str | None]]:
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             above = package[: len(package) - node.level + 1] if node.level else ()
-            names = [".".join([*above, *filter(None, [node.module])])]
+            module = ".".join([*above, *filter(None, [node.module])])
+            folder = root / module.replace(".", "/")
+            parts = [alias.name for alias in node.names]
+            names = [f"{module}.{p}" if (folder / f"{p}.py").is_file() else module for p in parts]
         else:
             continue
-        for name in names:
+        for name in dict.fromkeys(names):
             ours = (root / name.split(".")[0]).is_dir()
             yield node.lineno, name, name.replace(".", "/") + "/" if ours else None
 
 
+def in_circles(imported: dict[str, dict[str, int]]) -> list[tuple[str, str]]:
+    """(file, what it imports) wherever both are left when files that import none of the others, or
+    that none of the others imports, are taken away again and again."""
+    pairs = {(file, other) for file, others in imported.items() for other in others}
+    while True:
+        left = {a for a, _ in pairs} & {b for _, b in pairs}
+        kept = {(a, b) for a, b in pairs if a in left and b in left}
+        if kept == pairs:
+            return sorted(pairs)
+        pairs = kept
+
+
 def complaints(root: Path) -> Iterator[str]:
     root = root.resolve()
+    imported: dict[str, dict[str, int]] = {}
     for top in ("ctran", "include", "torchcomms", "mscclpp"):
         for file in sorted((root / top).rglob("*")):
             path = str(file.relative_to(root))
@@ -126,14 +145,21 @@ def complaints(root: Path) -> Iterator[str]:
                 yield f"{path}:1: this folder is not in the list of floors in tools/lint_floors.py"
                 continue
             for line, written, target in found:
+                if file.suffix == ".py" and target and (root / f"{target[:-1]}.py").is_file():
+                    imported.setdefault(path, {})[f"{target[:-1]}.py"] = line
                 if path.startswith("ctran/") and not target and FOREIGN_TO_CTRAN.match(written):
                     yield f"{path}:{line}: {written}: the engine includes none of its headers"
+                if path.startswith("include/") and target and not target.startswith("include/"):
+                    yield f"{path}:{line}: {written}: public headers include public headers alone"
+                    continue
                 other = floor_of(target) if target else None
                 if other is not None and other > floor:
                     yield (
                         f"{path}:{line}: {written} points up, "
                         f"from {name_of(floor)} to {name_of(other)}"
                     )
+    for path, circular in in_circles(imported):
+        yield f"{path}:{imported[path][circular]}: {circular} is imported in a circle"
 
 
 def main() -> int:

@@ -61,7 +61,8 @@ def build() -> None:
                 continue
             partial = made.with_suffix(".partial")
             command = [os.environ.get("CXX", "c++"), "-std=c++20", "-O1", "-g", "-fPIC", "-shared"]
-            command += ["-fvisibility=hidden", f"-I{_ROOT}", *(str(_ROOT / s) for s in sources)]
+            command += ["-fvisibility=hidden", f"-I{_ROOT}", f"-I{_ROOT}/include"]
+            command += [str(_ROOT / source) for source in sources]
             command += ["-o", str(partial), f"-L{_engine()}", f"-Wl,-rpath,{_engine()}"]
             subprocess.run([*command, "-lctran_engine", "-ldl", "-lpthread"], check=True)
             partial.rename(made)

@@ -10,7 +10,7 @@ mkdir -p "$out"
 python=${PYTHON:-python3}
 . tests/gpu/site.sh
 if [ -n "${PRECOMPILE_WORLDS:-}" ]; then
-  g++ -std=c++20 -O1 -I. tests/gpu/ctran/precompile.cpp -o "$out/precompile" \
+  g++ -std=c++20 -O1 -I. -Iinclude tests/gpu/ctran/precompile.cpp -o "$out/precompile" \
     -L"$site/torchcomms/lib" -lctran -Wl,-rpath,"$site/torchcomms/lib"
   # shellcheck disable=SC2086
   "$out/precompile" $PRECOMPILE_WORLDS

@@ -17,7 +17,7 @@ for source in "$build/device_sources.cpp" ctran/base/*.cpp ctran/os/*.cpp \
   ctran/gpu/*.cpp tests/gpu/litmus/*.cpp; do
   object="$build/$(echo "$source" | tr / _).o"
   objects="$objects $object"
-  ${CXX:-g++} -std=c++20 -O2 -I. -c "$source" -o "$object" &
+  ${CXX:-g++} -std=c++20 -O2 -I. -Iinclude -c "$source" -o "$object" &
   pids="$pids $!"
 done
 for pid in $pids; do wait "$pid"; done

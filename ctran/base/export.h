@@ -1,5 +1,0 @@
-#pragma once
-
-/// Marks what programs may call in libctran: the functions and classes of include/ctran and of the
-/// few headers that it includes. Nothing else is visible in that library.
-#define CTRAN_API __attribute__((visibility("default")))
