@@ -182,13 +182,13 @@ class CommGroup(Connections):
 def _formed(place: bootstrap.Place | None, timeout: float) -> Communicator:
     if place is None or place.size == 1:
         return _runtime.alone("mscclpp")
-    meeting = _runtime.open_meeting()
-    handles = place.exchange(meeting.handle)
-    if handles[place.rank] != meeting.handle:
+    init_point = _runtime.open_init_point()
+    handles = place.exchange(init_point.handle)
+    if handles[place.rank] != init_point.handle:
         raise ValueError(f"two processes say that they are rank {place.rank} of {place.size}")
     # A name that all ranks have, and no other group.
     name = "mscclpp-" + hashlib.sha256("".join(handles).encode()).hexdigest()[:12]
-    return meeting.form(handles, name, timeout)
+    return init_point.form(handles, name, timeout)
 
 
 def _buffer(tensor: Any) -> Any:

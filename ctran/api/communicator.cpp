@@ -249,13 +249,14 @@ WorkState StreamWork::state() const { return engine_->state(); }
 void StreamWork::wait(WaitHooks* hooks) { engine_->wait(hooks); }
 void StreamWork::makeWait(GpuStream stream) { engine_->makeWait(streamOf(stream)); }
 
-Meeting::Meeting() : point_(std::make_unique<InitPoint>()) {}
-Meeting::~Meeting() = default;
-const std::string& Meeting::handle() const { return point_->handle(); }
+InitPoint::InitPoint() : point_(std::make_unique<ctran::InitPoint>()) {}
+InitPoint::~InitPoint() = default;
+const std::string& InitPoint::handle() const { return point_->handle(); }
 
-std::shared_ptr<Communicator> Meeting::form(const std::vector<std::string>& handles,
-                                            const std::string& occasion,
-                                            const CommunicatorOptions& options, WaitHooks* hooks) {
+std::shared_ptr<Communicator> InitPoint::form(const std::vector<std::string>& handles,
+                                              const std::string& occasion,
+                                              const CommunicatorOptions& options,
+                                              WaitHooks* hooks) {
   return std::make_shared<Communicator>(
       point_->form(handles, occasion, engineOptions(options), hooks));
 }

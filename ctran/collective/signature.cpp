@@ -46,7 +46,7 @@ uint64_t extendSignature(uint64_t before, const Collective& c) {
   uint64_t hash = mix(mix(before, 1), pack(c));
   if (c.hints) hash = mix(hash, c.hints->hash);
   if (c.plan) hash = mix(hash, c.plan->hash());
-  if (c.persistent) hash = mix(hash, c.persistent->meeting + 1);
+  if (c.persistent) hash = mix(hash, c.persistent->barrier + 1);
   switch (c.kind) {
     case CollectiveKind::AllGatherV:
       for (const Block& block : c.outputs) hash = mix(hash, block.count);

@@ -25,9 +25,9 @@ std::string quotedName(const PlanAlgorithm& algorithm) { return "'" + algorithm.
 
 FunctionGroup::FunctionGroup(Communicator& served, std::chrono::nanoseconds timeout,
                              WaitHooks* hooks) {
-  Collective meeting;
-  meeting.startsFunctions = true;
-  served.run(meeting, timeout, hooks);  // finds out if only some ranks have registered one
+  Collective barrier;
+  barrier.startsFunctions = true;
+  served.run(barrier, timeout, hooks);  // finds out if only some ranks have registered one
   std::vector<int> ranks(served.size());
   std::iota(ranks.begin(), ranks.end(), 0);
   group_ = served.splitPart(ranks, served.name() + "/functions", {}, hooks);

@@ -29,10 +29,10 @@ RdmaRemote offeredArea(std::string_view key, size_t bytes, int rank);
 /// Each rank has one area in its GPU's memory, registered once. Streams copy outgoing data into it
 /// and take incoming data from it. Tensors are never registered, so any memory will do. A step uses
 /// the same places in the areas of all ranks, so they exchange no addresses: before a step the
-/// ranks of a rail meet, by a collective of a few bytes over the network, and then each writes its
-/// parts into the areas of the others.
+/// ranks of a rail have a barrier, a collective of a few bytes over the network, and then each
+/// writes its parts into the areas of the others.
 ///
-/// The meeting makes it safe to write there: a rank comes to a step when its stream hands the step
+/// The barrier makes it safe to write there: a rank comes to a step when its stream hands the step
 /// over, which is after everything that reads what earlier steps received.
 ///
 /// Threads: one thread at a time.

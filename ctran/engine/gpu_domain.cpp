@@ -27,8 +27,8 @@ using std::chrono::milliseconds;
 const ConfigInt kSmBudget{"CTRAN_GPU_SM_BUDGET", 64,
                           "How many multiprocessors an asynchronous reduction of a communicator "
                           "takes at most; a synchronous one, up to half of each of twice as many; "
-                          "what moves data has lanes in proportion. The least of all ranks counts.",
-                          1, device::kMaxLanes};
+                          "what moves data has flows in proportion. The least of all ranks counts.",
+                          1, device::kMaxFlows};
 
 const ConfigBool kThroughHost{
     "CTRAN_GPU_THROUGH_HOST", false,
@@ -185,7 +185,7 @@ void GpuDomain::connect(GpuFallback fallback, WaitHooks* hooks) {
   lines_ =
       control_.size() > 1 && std::all_of(links.begin(), links.end(),
                                          [](const Introduction& one) { return one.carriesLines; });
-  blocks_ = device::kMaxLanes;
+  blocks_ = device::kMaxFlows;
   std::map<uint64_t, int> first;  // rank by address
   for (int r = 0; r < control_.size() && !sharedGpu_; ++r) {
     const auto [one, isNew] = first.emplace(all[r].pciAddress, r);
@@ -218,7 +218,7 @@ void GpuDomain::connect(GpuFallback fallback, WaitHooks* hooks) {
 void GpuDomain::share(WaitHooks* hooks) {
   UniqueFd scratch;
   const auto allocated = agree(hooks, [&](Introduction& own) {
-    scratch = memory_.allocate(GpuContext::lanesOf(blocks_), lines_);
+    scratch = memory_.allocate(GpuContext::flowsOf(blocks_), lines_);
     own.scratchBytes = memory_.scratchBytes();
   });
   const size_t blocks = PeerMemory::controlBlockBytes(control_.size());
@@ -316,7 +316,7 @@ void GpuDomain::probe() {
     gather.count = count;
     gather.input = reinterpret_cast<const std::byte*>(buffer.address());
     gather.output = reinterpret_cast<std::byte*>(buffer.address() + kProbeBytes);
-    if (count == kProbeBytes) {  // the same over lanes
+    if (count == kProbeBytes) {  // the same over flows
       gather.kind = CollectiveKind::AllToAllV;
       for (int r = 0; r < size; ++r) {
         gather.inputs.push_back({const_cast<std::byte*>(gather.input), count});

@@ -10,7 +10,7 @@ namespace ctran::plan {
 namespace {
 
 /// How often the lanes of a rank meet on account of copies.
-enum class Meetings {
+enum class Barriers {
   Fewer,   ///< Not even where the plan has them meet in the end.
   NoMore,  ///< As in the plan: each copies what it, or a lane that it signals or hears, reaches.
   More,    ///< After copies to scratch, and before those from it; each copies as much.
@@ -18,11 +18,11 @@ enum class Meetings {
 
 class Staging {
  public:
-  Staging(const Plan& plan, Meetings meetings) : plan_(plan), meetings_(meetings), result_(plan) {}
+  Staging(const Plan& plan, Barriers barriers) : plan_(plan), barriers_(barriers), result_(plan) {}
 
   Plan run() {
     findReached();
-    if (meetings_ != Meetings::More) findOwners();
+    if (barriers_ != Barriers::More) findOwners();
     for (const auto& [buffer, chunks] : reached_) {
       first_[buffer] = result_.scratch;
       result_.scratch += plan_.size(buffer);
@@ -117,22 +117,22 @@ class Staging {
       addCopies(after[lane], {rank, lane}, Buffer::Output, false);
     }
     std::vector<Lane> ends(count);
-    if (meetings_ == Meetings::More) {
-      addMeeting(rank, before);
-      addMeeting(rank, ends);
+    if (barriers_ == Barriers::More) {
+      addBarrier(rank, before);
+      addBarrier(rank, ends);
     }
     for (int lane = 0; lane < count; ++lane) {
       Lane& all = lanes[lane];
       all.insert(all.end(), ends[lane].begin(), ends[lane].end());
-      auto end = meetings_ == Meetings::More ? all.end() : meetingAtTheEnd(all);
-      if (meetings_ == Meetings::Fewer) end = all.erase(end, all.end());
+      auto end = barriers_ == Barriers::More ? all.end() : barrierAtTheEnd(all);
+      if (barriers_ == Barriers::Fewer) end = all.erase(end, all.end());
       all.insert(end, after[lane].begin(), after[lane].end());
       all.insert(all.begin(), before[lane].begin(), before[lane].end());
     }
   }
 
   /// The steps at the end in which a lane waits for nothing but lanes of its rank.
-  Lane::iterator meetingAtTheEnd(Lane& lane) const {
+  Lane::iterator barrierAtTheEnd(Lane& lane) const {
     const auto meets = [&](const Step& step) {
       return !step.moves() && std::all_of(step.waits.begin(), step.waits.end(), [&](Wait wait) {
         const Channel& channel = plan_.channels[wait.channel];
@@ -145,7 +145,7 @@ class Staging {
   }
 
   /// The lanes of a rank meet: all tell the first, which tells all.
-  void addMeeting(int rank, std::vector<Lane>& lanes) {
+  void addBarrier(int rank, std::vector<Lane>& lanes) {
     Step heard, tell;
     for (int lane = 1; lane < static_cast<int>(lanes.size()); ++lane) {
       const LaneId here{rank, 0}, there{rank, lane};
@@ -203,7 +203,7 @@ class Staging {
   }
 
   const Plan& plan_;
-  const Meetings meetings_;
+  const Barriers barriers_;
   Plan result_;
   std::map<Buffer, std::map<int, std::set<int>>> reached_;  // chunks of a rank's buffer
   std::map<std::tuple<Buffer, int, int>, int> owners_;      // lanes, of such chunks
@@ -213,17 +213,17 @@ class Staging {
 }  // namespace
 
 Plan staged(const Plan& plan) {
-  // A meeting takes as long as a small message: lanes that are right without go without.
+  // A barrier takes as long as a small message: lanes that are right without go without.
   const bool areSeveral =
       std::any_of(plan.programs.begin(), plan.programs.end(),
                   [](const std::vector<Lane>& lanes) { return lanes.size() > 1; });
   if (areSeveral) {
-    for (const Meetings meetings : {Meetings::Fewer, Meetings::NoMore}) {
-      Plan made = Staging(plan, meetings).run();
+    for (const Barriers barriers : {Barriers::Fewer, Barriers::NoMore}) {
+      Plan made = Staging(plan, barriers).run();
       if (made == plan || verify(made).ok()) return made;
     }
   }
-  return Staging(plan, Meetings::More).run();
+  return Staging(plan, Barriers::More).run();
 }
 
 }  // namespace ctran::plan

@@ -33,7 +33,7 @@ constexpr int kLookMillis = 100;
 /// and one whose completions nobody tells it of, as a thread that waits polls them itself: now, or
 /// a moment ago.
 constexpr int kMomentMillis = 10;
-constexpr auto kDriven = milliseconds(1);
+constexpr auto kPolled = milliseconds(1);
 
 Error invalid(const std::string& what, const char* hint = "") {
   return {ErrorKind::InvalidArgument, what, {}, {}, hint};
@@ -236,7 +236,7 @@ int RdmaTransport::Connection::service() {
   return next;
 }
 
-void RdmaTransport::Connection::drive() {
+void RdmaTransport::Connection::progress() {
   Ended ended;
   {
     const std::unique_lock lock(mutex_, std::try_to_lock);
@@ -248,10 +248,10 @@ void RdmaTransport::Connection::drive() {
   tell(ended);
 }
 
-void RdmaTransport::Connection::endDriving(bool sleeps) {
-  if (!sleeps) drivenAt_ = Clock::now();
+void RdmaTransport::Connection::endPolling(bool sleeps) {
+  if (!sleeps) polledAt_ = Clock::now();
   sleepers_ += sleeps;
-  --drivers_;
+  --pollers_;
   if (!sleeps) return;
   Ended ended;
   {
@@ -265,17 +265,17 @@ void RdmaTransport::Connection::endDriving(bool sleeps) {
 }
 
 void RdmaTransport::Connection::beginSleeping() {
-  const bool mayBeUnarmed = drivers_ > 0 || drivenAt_.load() != Clock::time_point();
+  const bool mayBeUnarmed = pollers_ > 0 || polledAt_.load() != Clock::time_point();
   if (sleepers_++ == 0 && mayBeUnarmed) loop_->wake();
 }
 
-/// As long as threads drive and nobody sleeps, the devices need not wake the loop: it looks after a
+/// As long as threads poll and nobody sleeps, the devices need not wake the loop: it looks after a
 /// moment whether that is still so.
 void RdmaTransport::Connection::armRails() {
-  const bool isDriven =
-      sleepers_ == 0 && (drivers_ > 0 || Clock::now() - drivenAt_.load() < kDriven);
+  const bool isPolled =
+      sleepers_ == 0 && (pollers_ > 0 || Clock::now() - polledAt_.load() < kPolled);
   for (const auto& rail : rails_) {
-    if (isDriven) {
+    if (isPolled) {
       rail->disarm();
     } else if (const Maybe done = rail->arm(); !done) {
       fail(Error(ErrorKind::System,

@@ -20,7 +20,7 @@ namespace ctran {
 /// device; one that follows data on others is a message of its own, and is posted when all data
 /// before it are known to be in place.
 class RdmaTransport::Connection : public RdmaLoop::Driven,
-                                  public RdmaDriver,
+                                  public RdmaProgress,
                                   public std::enable_shared_from_this<RdmaTransport::Connection> {
  public:
   Connection(std::shared_ptr<RdmaLoop> loop, const RdmaOptions& options);
@@ -34,11 +34,11 @@ class RdmaTransport::Connection : public RdmaLoop::Driven,
   void close();
 
   int service() override;
-  void beginDriving() override { ++drivers_; }
-  void endDriving(bool sleeps) override;
+  void beginPolling() override { ++pollers_; }
+  void endPolling(bool sleeps) override;
   void beginSleeping() override;
   void endSleeping() override { --sleepers_; }
-  void drive() override;
+  void progress() override;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -111,8 +111,8 @@ class RdmaTransport::Connection : public RdmaLoop::Driven,
   uint32_t probes_ = 0;   // under way
   int next_ = -1;         // what service() has said last
   bool heard_ = false;    // of the peer, since it was connected
-  std::atomic<int> drivers_{0}, sleepers_{0};
-  std::atomic<Clock::time_point> drivenAt_{};  // when a driver has ended, or none
+  std::atomic<int> pollers_{0}, sleepers_{0};
+  std::atomic<Clock::time_point> polledAt_{};  // when a thread has ended polling, or none
   Clock::time_point connectedAt_, movedAt_, failedAt_;
   RdmaOutcome why_;       // of Failed
   bool isCause_ = false;  // why_ says more than that the connection has ended

@@ -19,19 +19,19 @@ namespace ctran {
 /// How a transfer ended: nothing, or why it failed.
 using RdmaOutcome = std::optional<Error>;
 
-/// Whoever carries transfers out, as those see it who wait for their ends.
-class RdmaDriver {
+/// What carries transfers out, as those see it who wait for their ends.
+class RdmaProgress {
  public:
-  virtual ~RdmaDriver() = default;
-  /// A thread begins, and ends, to call drive() again and again. `sleeps`: it has not seen what it
-  /// waits for, and has to be woken; a call of endSleeping() follows.
-  virtual void beginDriving() = 0;
-  virtual void endDriving(bool sleeps) = 0;
-  /// Somebody who does not drive is to be told of an end, and has been told.
+  virtual ~RdmaProgress() = default;
+  /// A thread begins, and ends, to call progress() again and again. `sleeps`: it has not seen what
+  /// it waits for, and has to be woken; a call of endSleeping() follows.
+  virtual void beginPolling() = 0;
+  virtual void endPolling(bool sleeps) = 0;
+  /// Somebody who does not poll is to be told of an end, and has been told.
   virtual void beginSleeping() = 0;
   virtual void endSleeping() = 0;
   /// Does what can be done now.
-  virtual void drive() = 0;
+  virtual void progress() = 0;
 };
 
 /// The end of a transfer, which any number of threads may wait for. Copies are of one transfer.
@@ -40,9 +40,9 @@ class RdmaDriver {
 class RdmaFuture {
  public:
   RdmaFuture() : state_(std::make_shared<State>()) {}
-  /// Who waits for it drives the transfers for a moment before it sleeps.
-  explicit RdmaFuture(std::weak_ptr<RdmaDriver> driver) : RdmaFuture() {
-    state_->driver = std::move(driver);
+  /// Who waits for it makes progress for a moment before it sleeps.
+  explicit RdmaFuture(std::weak_ptr<RdmaProgress> progress) : RdmaFuture() {
+    state_->progress = std::move(progress);
   }
 
   bool isReady() const { return state_->isEnded.load(std::memory_order_acquire); }
@@ -50,7 +50,7 @@ class RdmaFuture {
   bool waitFor(std::chrono::nanoseconds timeout) const {
     if (isReady()) return true;
     if (whyRefused()) return false;
-    const bool sleeps = driveFor(timeout);
+    const bool sleeps = pollFor(timeout);
     bool ready;
     {
       std::unique_lock lock(state_->mutex);
@@ -63,7 +63,7 @@ class RdmaFuture {
   RdmaOutcome outcome() const {
     if (isReady()) return state_->outcome;
     if (RdmaOutcome refused = whyRefused()) return refused;
-    const bool sleeps = driveFor(kDriving);
+    const bool sleeps = pollFor(kPolling);
     {
       std::unique_lock lock(state_->mutex);
       state_->changed.wait(lock, [this] { return isReady(); });
@@ -80,8 +80,8 @@ class RdmaFuture {
   void onReady(std::function<void(const RdmaOutcome&)> function) const {
     if (isReady()) return call(function, state_->outcome);
     if (!isOurs()) return call(function, ofParent());
-    const std::shared_ptr<RdmaDriver> driver = state_->driver.lock();
-    if (driver) driver->beginSleeping();  // finish() ends it
+    const std::shared_ptr<RdmaProgress> progress = state_->progress.lock();
+    if (progress) progress->beginSleeping();  // finish() ends it
     {
       const std::lock_guard lock(state_->mutex);
       if (!isReady()) {
@@ -89,7 +89,7 @@ class RdmaFuture {
         return;
       }
     }
-    if (driver) driver->endSleeping();
+    if (progress) progress->endSleeping();
     call(function, state_->outcome);
   }
 
@@ -110,7 +110,7 @@ class RdmaFuture {
 
  private:
   /// To sleep and be woken takes longer than most transfers.
-  static constexpr std::chrono::nanoseconds kDriving = std::chrono::milliseconds(20);
+  static constexpr std::chrono::nanoseconds kPolling = std::chrono::milliseconds(20);
   /// Polls between two looks at the clock, and two times at which the processor is given away.
   static constexpr unsigned kPollsPerLook = 16, kPollsPerYield = 64;
 
@@ -139,22 +139,23 @@ class RdmaFuture {
   }
 
   /// Until the end, if that comes within `timeout` and a moment. Whether the caller sleeps now.
-  bool driveFor(std::chrono::nanoseconds timeout) const {
-    const std::shared_ptr<RdmaDriver> driver = state_->driver.lock();
-    if (!driver) return false;
-    const auto end = std::chrono::steady_clock::now() + std::min(timeout, kDriving);
-    driver->beginDriving();
+  bool pollFor(std::chrono::nanoseconds timeout) const {
+    const std::shared_ptr<RdmaProgress> progress = state_->progress.lock();
+    if (!progress) return false;
+    const auto end = std::chrono::steady_clock::now() + std::min(timeout, kPolling);
+    progress->beginPolling();
     for (unsigned polls = 1; !isReady(); ++polls) {
-      driver->drive();
+      progress->progress();
       if (polls % kPollsPerYield == 0) std::this_thread::yield();
       if (polls % kPollsPerLook == 0 && std::chrono::steady_clock::now() >= end) break;
     }
     const bool sleeps = !isReady();
-    driver->endDriving(sleeps);
+    progress->endPolling(sleeps);
     return sleeps;
   }
   void endSleeping() const {
-    if (const std::shared_ptr<RdmaDriver> driver = state_->driver.lock()) driver->endSleeping();
+    if (const std::shared_ptr<RdmaProgress> progress = state_->progress.lock())
+      progress->endSleeping();
   }
 
   static inline thread_local bool isInCallback_ = false;
@@ -164,7 +165,7 @@ class RdmaFuture {
     std::condition_variable changed;
     std::atomic<bool> isEnded{false};  // set under the mutex
     const uint64_t process = processToken();
-    std::weak_ptr<RdmaDriver> driver;
+    std::weak_ptr<RdmaProgress> progress;
     RdmaOutcome outcome;  // set once, before `isEnded`
     std::function<void(const RdmaOutcome&)> function;
   };

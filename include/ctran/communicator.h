@@ -248,14 +248,14 @@ CTRAN_API std::shared_ptr<Communicator> findCommunicator(const std::string& name
 /// Finds a communicator by its token, which is unique in this process.
 CTRAN_API std::shared_ptr<Communicator> findCommunicator(uint64_t token);
 
-/// A Meeting is where other processes can reach this one, without a store, to form a communicator
-/// with it.
-class CTRAN_API Meeting final {
+/// An InitPoint is where other processes can reach this one, without a store, to form a
+/// communicator with it.
+class CTRAN_API InitPoint final {
  public:
-  Meeting();
-  ~Meeting();
-  Meeting(const Meeting&) = delete;
-  Meeting& operator=(const Meeting&) = delete;
+  InitPoint();
+  ~InitPoint();
+  InitPoint(const InitPoint&) = delete;
+  InitPoint& operator=(const InitPoint&) = delete;
 
   /// An ASCII string to be given to the others. Whoever knows it can join.
   const std::string& handle() const;
@@ -268,12 +268,12 @@ class CTRAN_API Meeting final {
                                      WaitHooks* hooks = nullptr);
 
  private:
-  const std::unique_ptr<InitPoint> point_;
+  const std::unique_ptr<ctran::InitPoint> point_;
 };
 
 /// A Rendezvous lets processes that know one address and one secret exchange one string each, such
-/// as the handles of their Meetings: rank 0 listens, collects all strings, and sends all of them to
-/// each process. A string has at most 64 KiB. The secret itself is not sent; whoever reads the
+/// as the handles of their InitPoints: rank 0 listens, collects all strings, and sends all of them
+/// to each process. A string has at most 64 KiB. The secret itself is not sent; whoever reads the
 /// network can read the strings.
 class CTRAN_API Rendezvous final {
  public:

@@ -20,7 +20,7 @@ namespace {
 
 using ctran::api::Call;
 using Engine = ctran::api::Communicator;
-using ctran::api::Meeting;
+using ctran::api::InitPoint;
 using ctran::api::Rendezvous;
 
 /// What a UniqueId holds.
@@ -272,17 +272,17 @@ class TcpBootstrap::Impl {
       options.name = "mscclpp";
       options.timeout = timeout;
       if (size_ == 1) return begin(Engine::create(options));
-      Meeting meeting;
+      InitPoint initPoint;
       Interruptible hooks;
       const auto handles = listener != nullptr
-                               ? listener->gather(size_, meeting.handle(), timeout, &hooks)
-                               : Rendezvous::join(addresses, secret, rank_, size_, meeting.handle(),
-                                                  timeout, &hooks);
-      begin(meeting.form(handles, "mscclpp", options, &hooks));
+                               ? listener->gather(size_, initPoint.handle(), timeout, &hooks)
+                               : Rendezvous::join(addresses, secret, rank_, size_,
+                                                  initPoint.handle(), timeout, &hooks);
+      begin(initPoint.form(handles, "mscclpp", options, &hooks));
     });
   }
 
-  /// With a communicator of its own. Ranks may come to a message much later than to the meeting.
+  /// With a communicator of its own. Ranks may come to a message much later than to the rendezvous.
   void begin(std::shared_ptr<Engine> engine) {
     engine->setTimeout(
         std::max<std::chrono::nanoseconds>(engine->timeout(), std::chrono::seconds(600)));

@@ -87,9 +87,12 @@ struct Path {
 
 }  // namespace
 
-Link::Link(std::unique_ptr<ctran::api::Meeting> meeting, const EndpointName& local,
+Link::Link(std::unique_ptr<ctran::api::InitPoint> initPoint, const EndpointName& local,
            const EndpointName& remote)
-    : meeting_(std::move(meeting)), local_(local), remote_(remote), process_(ownProcessToken()) {
+    : initPoint_(std::move(initPoint)),
+      local_(local),
+      remote_(remote),
+      process_(ownProcessToken()) {
   if (local_.gpu >= 0) {  // before any kernel waits for this end
     translated([this] {
       placing_.prepare(local_.gpu);
@@ -160,11 +163,12 @@ void Link::form() {
   Breakable hooks(breaksOffReceive_);
   std::shared_ptr<Engine> both[2];
   for (int i = 0; i < 2; ++i) {
-    both[i] = meeting_->form(handles, i == 0 ? "mscclpp first" : "mscclpp second", options, &hooks);
+    both[i] =
+        initPoint_->form(handles, i == 0 ? "mscclpp first" : "mscclpp second", options, &hooks);
     both[i]->setTimeout(timeout());
     if (local_.transportOf() != Transport::Ethernet) requireRdma(*both[i]);
   }
-  meeting_.reset();
+  initPoint_.reset();
   in_ = both[isFirst ? 1 : 0];
   {
     const std::lock_guard lock(sending_);

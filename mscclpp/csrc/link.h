@@ -43,7 +43,7 @@ static_assert(sizeof(LinkMessage) == 48 + LinkMessage::kInline);
 /// made.
 class Link {
  public:
-  Link(std::unique_ptr<ctran::api::Meeting> meeting, const EndpointName& local,
+  Link(std::unique_ptr<ctran::api::InitPoint> initPoint, const EndpointName& local,
        const EndpointName& remote);
   /// Says goodbye, and ends the thread. Some seconds at most.
   ~Link();
@@ -84,7 +84,7 @@ class Link {
   void checkDestination(const MemoryName& to) const;
   std::string peer() const;
 
-  std::unique_ptr<ctran::api::Meeting> meeting_;  // until both communicators are there
+  std::unique_ptr<ctran::api::InitPoint> initPoint_;  // until both communicators are there
   const EndpointName local_;
   const EndpointName remote_;
   const uint64_t process_;  // that has the thread: a child made by fork has not

@@ -241,8 +241,8 @@ Endpoint Context::createEndpoint(const EndpointConfig& config) {
                          : translated([] { return ctran::api::currentGpu().value_or(0); });
   }
   if (isBetweenHosts(config.transport)) {
-    impl->meeting = translated([] { return std::make_unique<ctran::api::Meeting>(); });
-    const std::string& handle = impl->meeting->handle();
+    impl->initPoint = translated([] { return std::make_unique<ctran::api::InitPoint>(); });
+    const std::string& handle = impl->initPoint->handle();
     if (handle.size() >= impl->name.handle.size()) {
       throw Error("the engine's handle has " + std::to_string(handle.size()) + " bytes",
                   ErrorCode::InternalError);
@@ -254,14 +254,14 @@ Endpoint Context::createEndpoint(const EndpointConfig& config) {
   return endpoint;
 }
 
-std::unique_ptr<ctran::api::Meeting> Endpoint::Impl::takeMeeting() const {
+std::unique_ptr<ctran::api::InitPoint> Endpoint::Impl::takeInitPoint() const {
   const std::lock_guard lock(mutex);
-  if (!meeting) {
+  if (!initPoint) {
     throw Error("an endpoint of " + to_string(config.transport) +
                     " serves one connection: make another one here for each",
                 ErrorCode::InvalidUsage);
   }
-  return std::move(meeting);
+  return std::move(initPoint);
 }
 
 Connection Context::connect(const Endpoint& localEndpoint, const Endpoint& remoteEndpoint) {
@@ -278,7 +278,7 @@ Connection Context::connect(const Endpoint& localEndpoint, const Endpoint& remot
   impl->local = local;
   impl->remote = remote;
   if (isBetweenHosts(localEndpoint.transport())) {
-    impl->link = std::make_unique<Link>(localEndpoint.impl_->takeMeeting(), local, remote);
+    impl->link = std::make_unique<Link>(localEndpoint.impl_->takeInitPoint(), local, remote);
   } else {
     if (isFar) {
       throw Error(

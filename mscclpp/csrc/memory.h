@@ -24,10 +24,10 @@ struct Endpoint::Impl {
   EndpointConfig config;
 
   /// For the one connection that it serves. Throws Error(InvalidUsage) the second time.
-  std::unique_ptr<ctran::api::Meeting> takeMeeting() const;
+  std::unique_ptr<ctran::api::InitPoint> takeInitPoint() const;
 
   mutable std::mutex mutex;
-  mutable std::unique_ptr<ctran::api::Meeting> meeting;  // of this process' own, between hosts
+  mutable std::unique_ptr<ctran::api::InitPoint> initPoint;  // of this process' own, between hosts
 };
 
 struct Connection::Impl {

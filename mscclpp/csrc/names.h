@@ -46,7 +46,7 @@ struct EndpointName {
   int32_t maxWriteQueueSize = 0;
   int32_t gpu = -1;  // on which its kernels run; -1: the host
   int32_t unused = 0;
-  std::array<char, 1024> handle{};  // of its Meeting, ended by a zero; empty for CudaIpc
+  std::array<char, 1024> handle{};  // of its InitPoint, ended by a zero; empty for CudaIpc
 
   Transport transportOf() const { return static_cast<Transport>(transport); }
 };

@@ -11,7 +11,7 @@ from harness import Rank
 from gpu_ranks import BACKEND, Make, case
 from torchcomms import TorchComm
 
-# Floats: of nothing, of one step, of more steps than a lane holds.
+# Floats: of nothing, of one step, of more steps than a flow holds.
 COUNTS = (8, 0, 5, 20_001, 70_000, 600_000)
 MANY = 40
 LIMIT = timedelta(seconds=60)

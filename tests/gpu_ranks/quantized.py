@@ -13,7 +13,7 @@ import torchcomms
 from gpu_ranks import BACKEND, Make, case
 from torchcomms import ReduceOp, TorchComm
 
-# One element, one lane, all lanes; none of them a multiple of what a thread takes.
+# One element, one flow, all flows; none of them a multiple of what a thread takes.
 COUNTS = (1, 12_345, 700_003)
 STEP = 2.0**-7  # between one bf16 and the next, relative
 

@@ -17,7 +17,7 @@ import torchcomms
 from gpu_ranks import BACKEND, Make, case
 from torchcomms import ReduceOp, TorchComm, TorchCommWindow
 
-# Of a block, or of two; more than lanes take in steps of that size before they write directly.
+# Of a block, or of two; more than flows take in steps of that size before they write directly.
 COUNT = 1_500_008
 STEP = 4096
 

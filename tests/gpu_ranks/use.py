@@ -21,7 +21,7 @@ from torchcomms.cli.records.calls import collectives
 COUNT = 1000
 LATE_SECONDS = 0.3
 GUARD_SECONDS = 60
-# Packets, two shots of them, and lanes.
+# Packets, two shots of them, and flows.
 COUNTS = (1, 5000, 200_000, 3_000_001)
 
 

@@ -76,9 +76,9 @@ TEST(CopySignals, EveryWaitEndsAndNamesTheRank) {
 
 /// Before and after the ranks meet, each writes what the others have read, and reads what they have
 /// written.
-void expectMeetings(u32 ranks, u32 threads, u32 before) {
+void expectBarriers(u32 ranks, u32 threads, u32 before) {
   DeviceWorld world(ranks, 64, 0, {1, threads}, before);
-  constexpr u32 kRounds = 50, kMeeting = 70;
+  constexpr u32 kRounds = 50, kBarrier = 70;
   std::vector<u32> words(ranks);
   std::vector<u32> all(ranks);
   for (u32 r = 0; r < ranks; ++r) all[r] = r;
@@ -89,7 +89,7 @@ void expectMeetings(u32 ranks, u32 threads, u32 before) {
         return DeviceWorld::Grid{1, threads};
       },
       [&](u32 rank, u32 k, const Block& block) {
-        if (k % 2 == 0) return meet({world.team(rank), kMeeting}, block);
+        if (k % 2 == 0) return meet({world.team(rank), kBarrier}, block);
         if (block.thread != 0) return;
         if (k % 4 == 1) {
           words[rank] = k + rank;
@@ -101,12 +101,12 @@ void expectMeetings(u32 ranks, u32 threads, u32 before) {
 }
 
 TEST(CopySignals, RanksMeet) {
-  expectMeetings(2, 1, 0);
-  expectMeetings(3, 4, 0);
-  expectMeetings(4, 2, 0xfffffff0u);
+  expectBarriers(2, 1, 0);
+  expectBarriers(3, 4, 0);
+  expectBarriers(4, 2, 0xfffffff0u);
 }
 
-TEST(CopySignals, WhoDoesNotComeToAMeetingIsNamed) {
+TEST(CopySignals, WhoDoesNotComeToABarrierIsNamed) {
   DeviceWorld world(3, 64, 0, {1, 4});
   for (const u32 rank : {0, 2}) world.control(rank).timeoutNs = 20000000;
   world.run(

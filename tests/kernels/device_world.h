@@ -19,7 +19,7 @@ namespace ctran::device {
 
 class DeviceWorld {
  public:
-  static constexpr u32 kLanes = 3;
+  static constexpr u32 kFlows = 3;
   static constexpr u32 kStepBytes = 32768;
   static constexpr u64 kLineBytes = 16384;
 
@@ -28,21 +28,21 @@ class DeviceWorld {
     u32 threads;
   };
 
-  /// Every rank gets room for grids of up to `most`. Lanes start at `firstStep`.
+  /// Every rank gets room for grids of up to `most`. Flows start at `firstStep`.
   DeviceWorld(u32 ranks, u64 slotBytes, u32 firstEpoch, Grid most, u32 firstStep = 0)
       : most_(most), controls_(ranks), reports_(ranks), states_(ranks), guards_(ranks) {
     for (u32 rank = 0; rank < ranks; ++rank) {
       scratch_.push_back(std::make_unique<Word16[]>(kRegions * ranks * slotBytes / 16));
       lines_.push_back(std::make_unique<Word16[]>(kRegions * ranks * kLineBytes / 16));
-      steps_.push_back(std::make_unique<Word16[]>(ranks * kLanes * kDepth * kStepBytes / 16));
+      steps_.push_back(std::make_unique<Word16[]>(ranks * kFlows * kDepth * kStepBytes / 16));
       flags_.push_back(std::make_unique<u32[]>(kFlagBytes / 4));
       for (u32& epoch : states_[rank].epoch) epoch = firstEpoch;
       for (u32 k = 0; k < kFlags; ++k) flags_[rank][k * kFlagWords] = firstStep;
       for (u32 peer = 0; peer < kMaxRanks; ++peer) {
-        std::fill_n(states_[rank].sent[peer], kMaxLanes, firstStep);
-        std::fill_n(states_[rank].received[peer], kMaxLanes, firstStep);
-        for (u32 meeting = 0; meeting < kMeetings; ++meeting) {
-          states_[rank].met[meeting][peer] = firstStep;
+        std::fill_n(states_[rank].sent[peer], kMaxFlows, firstStep);
+        std::fill_n(states_[rank].received[peer], kMaxFlows, firstStep);
+        for (u32 barrier = 0; barrier < kBarriers; ++barrier) {
+          states_[rank].met[barrier][peer] = firstStep;
         }
       }
       guards_[rank].resize(most.blocks);
@@ -54,7 +54,7 @@ class DeviceWorld {
       team.size = ranks;
       team.slotBytes = slotBytes;
       team.lineBytes = kLineBytes;
-      team.lanes = kLanes;
+      team.flows = kFlows;
       team.stepBytes = kStepBytes;
       for (u32 peer = 0; peer < ranks; ++peer) {
         team.scratch[peer] = reinterpret_cast<char*>(scratch_[peer].get());

@@ -58,10 +58,10 @@ float arrived(u32 from, u32 to, u64 i, u64 seed) {
 }
 
 template <u32 kRanks>
-void expectSums(u64 count, u32 lanes, u32 shift, bool average, u32 firstStep) {
+void expectSums(u64 count, u32 flows, u32 shift, bool average, u32 firstStep) {
   constexpr u64 kSeed = 0x123456789abcdef0ull;
   constexpr u32 kChunkBytes = 4096;
-  DeviceWorld world(kRanks, kSlotBytes, 0, {lanes, 1}, firstStep);
+  DeviceWorld world(kRanks, kSlotBytes, 0, {flows, 1}, firstStep);
   std::vector<std::vector<float>> in(kRanks), out(kRanks);
   for (u32 r = 0; r < kRanks; ++r) {
     in[r].resize(shift);
@@ -75,7 +75,7 @@ void expectSums(u64 count, u32 lanes, u32 shift, bool average, u32 firstStep) {
   world.run(
       all, 3,
       [&](u32) {
-        return DeviceWorld::Grid{lanes, 1};
+        return DeviceWorld::Grid{flows, 1};
       },
       [&](u32 rank, u32 k, const Block& block) {
         QuantizedArguments a{};
@@ -86,9 +86,9 @@ void expectSums(u64 count, u32 lanes, u32 shift, bool average, u32 firstStep) {
         a.seed = k == 2 ? kSeed : k;
         a.chunkBytes = kChunkBytes;
         a.chunks = (2 * count + kChunkBytes - 1) / kChunkBytes;
-        a.lanes = std::min<u32>(lanes, static_cast<u32>(a.chunks));
+        a.flows = std::min<u32>(flows, static_cast<u32>(a.chunks));
         a.average = average ? 1 : 0;
-        Block launched = block;  // rows leave a lane too many where lanes are odd, on some ranks
+        Block launched = block;  // rows leave a flow too many where flows are odd, on some ranks
         if (rank == 0) ++launched.count;
         reduceQuantized<kRanks>(a, launched);
       });

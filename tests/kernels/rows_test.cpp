@@ -10,7 +10,7 @@ namespace ctran::device {
 namespace {
 
 constexpr u64 kSlotBytes = 16 * 64;
-constexpr u32 kLanes = 2;
+constexpr u32 kFlows = 2;
 constexpr u64 kRowBytes = 4001;  // of no alignment, and seldom a whole step
 
 /// Rows that one rank sends another in operation k; some none, some several steps.
@@ -43,7 +43,7 @@ struct Rows {
   void exchange(DeviceWorld& world, bool expects) {
     std::vector<u32> all(kRanks);
     std::iota(all.begin(), all.end(), 0);
-    const u32 blocks = moveRowsLanes(kRanks, kLanes);
+    const u32 blocks = moveRowsFlows(kRanks, kFlows);
     world.run(
         all, 2,
         [&](u32 kernel) {
@@ -61,7 +61,7 @@ struct Rows {
             a.rowBytes = kRowBytes;
             countRows<kRanks>(a, block);
           } else {
-            moveRows({world.team(rank), in[rank].data(), out[rank].data(), kLanes}, block);
+            moveRows({world.team(rank), in[rank].data(), out[rank].data(), kFlows}, block);
           }
         });
   }
@@ -69,7 +69,7 @@ struct Rows {
 
 template <u32 kRanks>
 DeviceWorld worldFor() {
-  return DeviceWorld(kRanks, kSlotBytes, 0, {moveRowsLanes(kRanks, kLanes), 1});
+  return DeviceWorld(kRanks, kSlotBytes, 0, {moveRowsFlows(kRanks, kFlows), 1});
 }
 
 template <u32 kRanks>

@@ -61,10 +61,10 @@ void Stage::await(const std::function<bool()>& holds, const std::function<std::s
   }
 }
 
-std::string Stage::missingAt(uint32_t meeting) const {
+std::string Stage::missingAt(uint32_t barrier) const {
   int first = -1, count = 0;
   for (int r = 0; r < ranks_; ++r) {
-    if (ranks()[r].meetings.load() >= meeting) continue;
+    if (ranks()[r].barriers.load() >= barrier) continue;
     if (first < 0) first = r;
     ++count;
   }
@@ -74,23 +74,23 @@ std::string Stage::missingAt(uint32_t meeting) const {
 }
 
 void Stage::meet(int rank) {
-  const uint32_t meeting = ranks()[rank].meetings.fetch_add(1) + 1;
-  if (come_.fetch_add(1) + 1 == static_cast<uint64_t>(meeting) * ranks_) moved();
-  await([&] { return looked_.load() >= static_cast<uint64_t>(meeting) * processes_; },
-        [&] { return missingAt(meeting); });
+  const uint32_t barrier = ranks()[rank].barriers.fetch_add(1) + 1;
+  if (come_.fetch_add(1) + 1 == static_cast<uint64_t>(barrier) * ranks_) moved();
+  await([&] { return looked_.load() >= static_cast<uint64_t>(barrier) * processes_; },
+        [&] { return missingAt(barrier); });
 }
 
 void Stage::watch(int process) {
-  for (uint32_t meeting = 1; meeting <= kMeetings; ++meeting) {
+  for (uint32_t barrier = 1; barrier <= kBarriers; ++barrier) {
     // A rank that is missing is named by those that wait for it.
     try {
-      await([&] { return come_.load() >= static_cast<uint64_t>(meeting) * ranks_; },
-            [&] { return missingAt(meeting); });
+      await([&] { return come_.load() >= static_cast<uint64_t>(barrier) * ranks_; },
+            [&] { return missingAt(barrier); });
     } catch (const std::runtime_error&) {
       return;
     }
-    looks_[static_cast<size_t>(process)][meeting - 1] = lookNow();
-    if (looked_.fetch_add(1) + 1 == static_cast<uint64_t>(meeting) * processes_) moved();
+    looks_[static_cast<size_t>(process)][barrier - 1] = lookNow();
+    if (looked_.fetch_add(1) + 1 == static_cast<uint64_t>(barrier) * processes_) moved();
   }
 }
 

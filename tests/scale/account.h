@@ -30,7 +30,7 @@ inline constexpr int kParts = 3;
 class Stage {
  public:
   static constexpr int kMaxProcesses = 64;
-  static constexpr int kMeetings = 2 * kParts;
+  static constexpr int kBarriers = 2 * kParts;
 
   static Stage& make(const Arguments& arguments);
 
@@ -52,7 +52,7 @@ class Stage {
  private:
   struct Rank {
     std::array<Cost, kParts> costs;
-    std::atomic<uint32_t> meetings{0};  // that it has come to
+    std::atomic<uint32_t> barriers{0};  // that it has come to
   };
   /// Of a process, with all that its engine's own threads do.
   struct Look {
@@ -64,7 +64,7 @@ class Stage {
   Look lookNow() const;
   void moved();
   void await(const std::function<bool()>& holds, const std::function<std::string()>& who);
-  std::string missingAt(uint32_t meeting) const;
+  std::string missingAt(uint32_t barrier) const;
   void print(const char* what, Part part) const;
   double perRank(Part part, const std::function<double(const Look&)>& of) const;
 
@@ -72,10 +72,10 @@ class Stage {
   int processes_ = 0;
   int seconds_ = 0;
   std::atomic<bool> failed_{false};
-  std::atomic<uint64_t> come_{0}, looked_{0};  // to all meetings, of ranks and of processes
+  std::atomic<uint64_t> come_{0}, looked_{0};  // to all barriers, of ranks and of processes
   std::atomic<uint32_t> moves_{0};             // changes with these
   std::array<std::atomic<uint32_t>, 1024> changes_{};
-  std::array<std::array<Look, kMeetings>, kMaxProcesses> looks_{};
+  std::array<std::array<Look, kBarriers>, kMaxProcesses> looks_{};
 };
 
 }  // namespace ctran::testing

@@ -65,7 +65,7 @@ Task combineRows(RowPaths& paths, const Collective& c) {
   // How many rows of each owner come from each neighbour to this rank.
   std::vector<std::vector<uint64_t>> notes(paths.places(), std::vector<uint64_t>(size));
   std::vector<std::vector<uint64_t>> told = notes;
-  Parcels counts(paths.places());
+  HostMessages counts(paths.places());
   for (int owner = 0; owner < size; ++owner) {
     notes[paths.placeOf(shares.carrierOf(owner))][owner] = held[owner];
   }
@@ -89,7 +89,7 @@ Task combineRows(RowPaths& paths, const Collective& c) {
     requireCount(c, r, rank, lists.rows(r), told[paths.placeOf(r)][rank]);
   }
 
-  Parcels data(paths.places());
+  HostMessages data(paths.places());
   {
     const std::byte* row = c.input;
     const float* weight = x.weights;

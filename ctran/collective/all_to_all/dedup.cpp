@@ -15,7 +15,7 @@ class CarriedRows {
     for (const size_t bytes : ownBytes) streams_.push_back({0, 0, bytes});
   }
 
-  /// See Parcels::missing.
+  /// See HostMessages::missing.
   std::optional<Condition> missing(size_t bytes) {
     for (size_t place = 0; place < streams_.size(); ++place) need(place, bytes);
     for (size_t i = 0; i < carried_.size(); ++i) {
@@ -97,7 +97,7 @@ Task dispatchRowsOnce(RowPaths& paths, const Collective& c) {
   std::vector<std::vector<uint64_t>> rooms(paths.places(), std::vector<uint64_t>(size));
   const bool tellsRooms = map.hosts() > 1;
   if (tellsRooms) {
-    Parcels limits(paths.places());
+    HostMessages limits(paths.places());
     for (int place = 0; place < paths.places(); ++place) {
       limits.out[place].add(room.data(), size * sizeof(uint64_t));
       limits.in[place].add(rooms[place].data(), size * sizeof(uint64_t));
@@ -126,7 +126,7 @@ Task dispatchRowsOnce(RowPaths& paths, const Collective& c) {
   // How many rows of each rank come to each neighbour through this one.
   std::vector<std::vector<uint64_t>> notes(paths.places(), std::vector<uint64_t>(size));
   std::vector<std::vector<uint64_t>> told = notes;
-  Parcels counts(paths.places());
+  HostMessages counts(paths.places());
   for (const int r : map.local()) {
     const int place = paths.placeOf(r);
     notes[place][rank] = lists.rows(r);
@@ -149,7 +149,7 @@ Task dispatchRowsOnce(RowPaths& paths, const Collective& c) {
     carried.checkPositions(c);
   }
   // Each stream: the carrier's own rows, and then what it carries, in the order of the sources.
-  Parcels data(paths.places());
+  HostMessages data(paths.places());
   std::vector<size_t> ownBytes(paths.places());
   for (const int r : map.local()) {
     Pieces& out = data.out[paths.placeOf(r)];

@@ -53,7 +53,7 @@ Task dispatchRows(RowPaths& paths, const Collective& c) {
     dispatches.push_back(paths.net->send(peer, 1, packed.back().data(), packed.back().bytes()));
   }
 
-  Parcels near(paths.places());
+  HostMessages near(paths.places());
   for (const int r : paths.map.local()) {
     near.out[paths.placeOf(r)].add(notes[r].data(), noteBytes);
     near.in[paths.placeOf(r)].add(told[r].data(), noteBytes);
@@ -80,7 +80,7 @@ Task dispatchRows(RowPaths& paths, const Collective& c) {
     if (!paths.isFar(peer)) continue;
     arrivals.push_back(paths.net->receive(peer, 1, landing.from(peer), landing.bytes(peer)));
   }
-  Parcels data(paths.places());
+  HostMessages data(paths.places());
   for (const int r : paths.map.local()) {
     data.out[paths.placeOf(r)] = lists.piecesFor(r, c.input);
     data.in[paths.placeOf(r)].add(landing.from(r), landing.bytes(r));

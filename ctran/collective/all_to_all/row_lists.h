@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ctran/collective/collective.h"
-#include "ctran/collective/parcels.h"
+#include "ctran/collective/host_messages.h"
 
 namespace ctran {
 

@@ -1,13 +1,13 @@
 #pragma once
 
-#include "ctran/collective/exchange/lanes.cuh"
+#include "ctran/collective/exchange/flows.cuh"
 #include "ctran/gpu/device/receive.cuh"
 
 // All-to-all of rows whose numbers stand in device memory: the host never learns them. Two kernels.
 // The first, of one block, tells every rank in packets what each sends and has room for: they all
 // check the same table, so all go on, or all refuse, with the same words. It leaves behind where
-// this rank's rows lie. The second moves them over lanes, of which each pair has so many whatever
-// its size: a lane that has no step does nothing.
+// this rank's rows lie. The second moves them over flows, of which each pair has so many whatever
+// its size: a flow that has no step does nothing.
 
 namespace ctran::device {
 
@@ -25,7 +25,7 @@ struct MoveRowsArguments {
   Team team;
   const char* input;
   char* output;
-  u32 lanes;
+  u32 flows;
 };
 
 /// Of a rank that takes what comes.
@@ -127,17 +127,17 @@ CTRAN_INLINE void countRows(const CountRowsArguments& a, const Block& block) {
   end(team, block, epoch);
 }
 
-/// `lanes` for what goes to each other rank and for what comes from it, and for the copy.
-CTRAN_INLINE u32 moveRowsLanes(u32 size, u32 lanes) { return (2 * size - 1) * lanes; }
+/// `flows` for what goes to each other rank and for what comes from it, and for the copy.
+CTRAN_INLINE u32 moveRowsFlows(u32 size, u32 flows) { return (2 * size - 1) * flows; }
 
 CTRAN_INLINE void moveRows(const MoveRowsArguments& a, const Block& block) {
   const Team& team = a.team;
-  if (!enter(team, block) || block.index >= moveRowsLanes(team.size, a.lanes)) return;
+  if (!enter(team, block) || block.index >= moveRowsFlows(team.size, a.flows)) return;
   const RowTable& table = team.state->rows;
-  const u32 which = block.index / a.lanes;
+  const u32 which = block.index / a.flows;
   const u32 step = which / 2 + 1;
   Transfer t = {};
-  t.lanes = a.lanes;
+  t.flows = a.flows;
   t.stepBytes = team.stepBytes;
   if (which == 2 * (team.size - 1)) {
     t.kind = kCopy;
@@ -154,14 +154,14 @@ CTRAN_INLINE void moveRows(const MoveRowsArguments& a, const Block& block) {
     t.to = a.output + table.receiveAt[t.peer];
     t.bytes = table.receiveBytes[t.peer];
   }
-  // Whole steps in turn: of what is less, the other lanes have none.
-  const u32 lane = block.index % a.lanes;
-  if (static_cast<u64>(lane) * team.stepBytes < t.bytes) transfer(team, block, t, lane);
+  // Whole steps in turn: of what is less, the other flows have none.
+  const u32 flow = block.index % a.flows;
+  if (static_cast<u64>(flow) * team.stepBytes < t.bytes) transfer(team, block, t, flow);
 }
 
 }  // namespace ctran::device
 
 #ifdef CTRAN_RANKS
 CTRAN_KERNEL(ctranCountRows, CountRowsArguments, 64, (countRows<CTRAN_RANKS>(arguments, block)))
-CTRAN_LANES_KERNEL(ctranMoveRows, MoveRowsArguments, CTRAN_TWO_BLOCKS, moveRows(arguments, block))
+CTRAN_FLOWS_KERNEL(ctranMoveRows, MoveRowsArguments, CTRAN_TWO_BLOCKS, moveRows(arguments, block))
 #endif

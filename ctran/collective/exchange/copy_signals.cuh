@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ctran/gpu/device/lane.cuh"
+#include "ctran/gpu/device/flow.cuh"
 
 // What stands between the copies of copy engines: a kernel of one thread that waits for a slot to
 // be written, or to be free, and one that says so (copy_engine.h); and one in which all ranks meet,
@@ -45,11 +45,11 @@ CTRAN_INLINE void signalCopy(const CopySignalArguments& a, const Block& block) {
 
 struct MeetArguments {
   Team team;
-  u32 meeting;  ///< all that meets here is in the same order on all ranks
+  u32 barrier;  ///< all that meets here is in the same order on all ranks
 };
 
-CTRAN_INLINE u32* meetingOf(const Team& team, u32 meeting, u32 from, u32 to) {
-  return team.flags[to] + (2 * kMaxRanks * kMaxLanes + meeting * kMaxRanks + from) * kFlagWords;
+CTRAN_INLINE u32* barrierFlagOf(const Team& team, u32 barrier, u32 from, u32 to) {
+  return team.flags[to] + (2 * kMaxRanks * kMaxFlows + barrier * kMaxRanks + from) * kFlagWords;
 }
 
 /// One block, a thread for each other rank: tells it that this stream has got here, and waits until
@@ -57,14 +57,14 @@ CTRAN_INLINE u32* meetingOf(const Team& team, u32 meeting, u32 from, u32 to) {
 CTRAN_INLINE void meet(const MeetArguments& a, const Block& block) {
   const Team& team = a.team;
   if (!enter(team, block)) return;
-  u32* met = team.state->met[a.meeting];
+  u32* met = team.state->met[a.barrier];
   for (u32 r = block.thread; r < team.size; r += block.threads) {
-    if (r != team.rank) storeRelease(meetingOf(team, a.meeting, team.rank, r), met[r] + 1);
+    if (r != team.rank) storeRelease(barrierFlagOf(team, a.barrier, team.rank, r), met[r] + 1);
   }
   for (u32 r = block.thread; r < team.size; r += block.threads) {
     if (r == team.rank) continue;
-    const u32* flag = meetingOf(team, a.meeting, r, team.rank);
-    // The other one may be ahead by one meeting, not more: it needs our next signal for that.
+    const u32* flag = barrierFlagOf(team, a.barrier, r, team.rank);
+    // The other one may be ahead by one barrier, not more: it needs our next signal for that.
     for (u32 polls = 1; static_cast<i32>(loadAcquire(flag) - (met[r] + 1)) < 0; ++polls) {
       if (polls % kPollsPerCheck == 0 && !keepWaiting(team, block, kCopyEpoch, 1u << r)) return;
     }

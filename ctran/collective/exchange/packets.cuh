@@ -4,7 +4,7 @@
 #include "ctran/gpu/device/operation.cuh"
 #include "ctran/gpu/device/receive.cuh"
 
-// As exchange/lanes.cuh for little data: one step, everything in packets. Each rank sends each
+// As exchange/flows.cuh for little data: one step, everything in packets. Each rank sends each
 // other at least one packet, so that afterwards all have heard of all: with nothing to move it is a
 // barrier.
 

@@ -18,29 +18,29 @@ using gpu::check;
 using gpu::copyAsync;
 
 constexpr uint32_t kWordBits = 64;
-static_assert(device::kMeetings % kWordBits == 0);
+static_assert(device::kBarriers % kWordBits == 0);
 
-uint64_t bitOf(uint32_t meeting) { return uint64_t{1} << meeting % kWordBits; }
+uint64_t bitOf(uint32_t barrier) { return uint64_t{1} << barrier % kWordBits; }
 
-/// A meeting that no rank holds; kMeetings if there is none.
-uint32_t freeMeeting(const std::vector<PersistentCopies::Offer>& all) {
+/// A barrier that no rank holds; kBarriers if there is none.
+uint32_t freeBarrier(const std::vector<PersistentCopies::Offer>& all) {
   for (uint32_t word = 0; word < all[0].held.size(); ++word) {
     uint64_t held = 0;
     for (const auto& one : all) held |= one.held[word];
     if (~held != 0) return word * kWordBits + static_cast<uint32_t>(std::countr_one(held));
   }
-  return device::kMeetings;
+  return device::kBarriers;
 }
 
 }  // namespace
 
 void PersistentCopy::free() const {
-  callable->fetch_and(~bitOf(meeting), std::memory_order_release);
+  callable->fetch_and(~bitOf(barrier), std::memory_order_release);
 }
 
 PersistentCopy::~PersistentCopy() {
   free();
-  held->fetch_and(~bitOf(meeting), std::memory_order_release);
+  held->fetch_and(~bitOf(barrier), std::memory_order_release);
 }
 
 PersistentCopies::PersistentCopies(const PeerMemory& memory, SymmetricMemory& symmetric, int device)
@@ -49,7 +49,7 @@ PersistentCopies::PersistentCopies(const PeerMemory& memory, SymmetricMemory& sy
       team_(memory.team()),
       kernels_(MovingKernels::of(device, static_cast<int>(team_.size))),
       branch_(0, 2, device),
-      held_(std::make_shared<std::array<std::atomic<uint64_t>, device::kMeetings / 64>>()) {}
+      held_(std::make_shared<std::array<std::atomic<uint64_t>, device::kBarriers / 64>>()) {}
 
 std::shared_ptr<PersistentCopy> PersistentCopies::prepare(CollectiveKind kind, std::byte* output,
                                                           size_t bytes, bool wanted,
@@ -67,7 +67,7 @@ std::shared_ptr<PersistentCopy> PersistentCopies::prepare(CollectiveKind kind, s
     });
   };
   const std::vector<Offer> all = exchange(own);
-  if (!agreed(all) || freeMeeting(all) == device::kMeetings) return nullptr;
+  if (!agreed(all) || freeBarrier(all) == device::kBarriers) return nullptr;
   auto made = build(all, output, std::move(segment));
   // Calls may follow when all have got here.
   if (!made) own.place = {};
@@ -78,20 +78,20 @@ std::shared_ptr<PersistentCopy> PersistentCopies::prepare(CollectiveKind kind, s
 std::shared_ptr<PersistentCopy> PersistentCopies::build(
     const std::vector<Offer>& all, std::byte* output,
     std::shared_ptr<DeviceSegment> segment) const {
-  const uint32_t meeting = freeMeeting(all), word = meeting / kWordBits;
+  const uint32_t barrier = freeBarrier(all), word = barrier / kWordBits;
   const Offer& own = all[team_.rank];
-  auto& callable = memory_.controlBlock(static_cast<int>(team_.rank)).meetings[word];
+  auto& callable = memory_.controlBlock(static_cast<int>(team_.rank)).barriers[word];
   // The control blocks stay mapped.
   std::shared_ptr<PersistentCopy> made(new PersistentCopy{own.kind,
                                                           own.bytes,
-                                                          meeting,
+                                                          barrier,
                                                           {},
                                                           std::move(segment),
                                                           {},
                                                           {held_, &(*held_)[word]},
                                                           {memory_.controlBlocks(), &callable}});
-  made->held->fetch_or(bitOf(meeting), std::memory_order_release);
-  callable.fetch_or(bitOf(meeting), std::memory_order_release);
+  made->held->fetch_or(bitOf(barrier), std::memory_order_release);
+  callable.fetch_or(bitOf(barrier), std::memory_order_release);
   made->outputs[team_.rank] = output;
   for (uint32_t r = 0; r < team_.size; ++r) {
     if (r == team_.rank) continue;
@@ -119,8 +119,8 @@ void PersistentCopies::validate(const Collective& c, uint64_t number) const {
   }
   for (uint32_t r = 0; r < team_.size; ++r) {
     const GpuControlBlock& block = memory_.controlBlock(static_cast<int>(r));
-    const auto& callable = block.meetings[p.meeting / kWordBits];
-    if (callable.load(std::memory_order_acquire) & bitOf(p.meeting)) continue;
+    const auto& callable = block.barriers[p.barrier / kWordBits];
+    if (callable.load(std::memory_order_acquire) & bitOf(p.barrier)) continue;
     if (block.issued.load(std::memory_order_acquire) >= number) continue;  // freed after this call
     throw Error(ErrorKind::InvalidArgument,
                 "rank " + std::to_string(r) + " has freed what was prepared", {static_cast<int>(r)},
@@ -128,8 +128,8 @@ void PersistentCopies::validate(const Collective& c, uint64_t number) const {
   }
 }
 
-void PersistentCopies::meet(uint32_t meeting, gpu::Stream stream) const {
-  device::MeetArguments a{team_, meeting};
+void PersistentCopies::meet(uint32_t barrier, gpu::Stream stream) const {
+  device::MeetArguments a{team_, barrier};
   void* parameters[] = {&a};
   check(gpu::Driver::get().launchKernel(kernels_.meet, 1, 1, 1, 32, 1, 1, 0, stream, parameters,
                                         nullptr),
@@ -152,7 +152,7 @@ void PersistentCopies::launch(const Collective& c, StagingMemory& staging, gpu::
     return addressOf(c.kind == CollectiveKind::AllGather ? input : input + r * bytes);
   };
   const auto placeAt = [&](uint32_t r) { return addressOf(p.outputs[r] + rank * bytes); };
-  meet(p.meeting, stream);
+  meet(p.barrier, stream);
   branch_.fork(stream);
   // Its own first: where that has to share an engine, the others have the links meanwhile.
   copyAsync(placeAt(rank), blockFor(rank), bytes, stream);
@@ -161,7 +161,7 @@ void PersistentCopies::launch(const Collective& c, StagingMemory& staging, gpu::
     copyAsync(placeAt(r), blockFor(r), bytes, branch_.of(1));
   }
   branch_.join(stream);
-  meet(p.meeting, stream);
+  meet(p.barrier, stream);
   ++launched_;
 }
 

@@ -26,11 +26,11 @@ namespace ctran {
 struct PersistentCopy {
   CollectiveKind kind;
   size_t bytes;  ///< bytes of an output, the same on all ranks
-  uint32_t meeting;
+  uint32_t barrier;
   std::array<std::byte*, device::kMaxRanks> outputs{};  ///< of every rank, as mapped here
   std::shared_ptr<DeviceSegment> own;
   std::array<std::shared_ptr<gpu::DeviceMemory>, device::kMaxRanks> others;
-  /// Words with a bit per meeting: those that this rank holds, and, in its control block, those of
+  /// Words with a bit per barrier: those that this rank holds, and, in its control block, those of
   /// which it may make calls.
   std::shared_ptr<std::atomic<uint64_t>> held, callable;
 
@@ -51,14 +51,14 @@ struct PersistentCopy {
 /// Bytes over the links: those of the collective. Steps: one.
 class PersistentCopies {
  public:
-  using Meetings = std::array<uint64_t, device::kMeetings / 64>;
+  using Barriers = std::array<uint64_t, device::kBarriers / 64>;
   /// What a rank tells the others of its output.
   struct Offer {
     CollectiveKind kind;
     uint64_t bytes;
     /// Empty: the rank does not want it, or the others have not mapped the output.
     device::Place place;
-    Meetings held;
+    Barriers held;
   };
   /// Returns what all ranks have said; waits for them.
   using Exchange = std::function<std::vector<Offer>(const Offer&)>;
@@ -68,7 +68,7 @@ class PersistentCopies {
 
   /// Prepares a persistent collective. Collective, with two exchanges. `wanted`: this rank wants
   /// it. Returns null on all ranks if some rank does not want it; if kind or size of the outputs
-  /// differ; if the others have not mapped an output within `limit`; or if kMeetings of them exist.
+  /// differ; if the others have not mapped an output within `limit`; or if kBarriers of them exist.
   std::shared_ptr<PersistentCopy> prepare(CollectiveKind kind, std::byte* output, size_t bytes,
                                           bool wanted, std::chrono::nanoseconds limit,
                                           const Exchange& exchange);
@@ -84,7 +84,7 @@ class PersistentCopies {
  private:
   std::shared_ptr<PersistentCopy> build(const std::vector<Offer>& all, std::byte* output,
                                         std::shared_ptr<DeviceSegment> segment) const;
-  void meet(uint32_t meeting, gpu::Stream stream) const;
+  void meet(uint32_t barrier, gpu::Stream stream) const;
 
   const PeerMemory& memory_;
   SymmetricMemory& symmetric_;
@@ -92,7 +92,7 @@ class PersistentCopies {
   const MovingKernels& kernels_;
   /// One stream for all peers, because at any time each rank sends to another one.
   PeerStreams branch_;
-  const std::shared_ptr<std::array<std::atomic<uint64_t>, device::kMeetings / 64>> held_;
+  const std::shared_ptr<std::array<std::atomic<uint64_t>, device::kBarriers / 64>> held_;
   size_t launched_ = 0;
 };
 

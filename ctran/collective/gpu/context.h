@@ -29,8 +29,8 @@ class GpuContext {
     uint32_t rows = 1;
   };
 
-  /// Returns how many lanes a team has whose kernels take that many multiprocessors.
-  static uint32_t lanesOf(uint32_t multiprocessors);
+  /// Returns how many flows a team has whose kernels take that many multiprocessors.
+  static uint32_t flowsOf(uint32_t multiprocessors);
 
   /// Kernels take at most `multiprocessors`, and leave room on the others for other kernels. `team`
   /// and `symmetric` have to outlive the object.
@@ -49,25 +49,25 @@ class GpuContext {
 
   GpuLimits limits(bool throughHost) const { return {team.slotBytes, team.lineBytes, throughHost}; }
   device::Place placeOf(const void* address, size_t bytes, gpu::Stream stream) const;
-  /// Returns the most lanes of a kernel.
-  uint32_t lanesFor(const GpuTarget& target) const;
-  /// Returns the most lanes of a message, if there may be one to each other rank and one from each.
-  uint32_t lanesOfPair(const GpuTarget& target, bool oneWay = false) const;
-  /// Splits a message into lanes and steps, by what both ends know of it. The message is a chain of
+  /// Returns the most flows of a kernel.
+  uint32_t flowsFor(const GpuTarget& target) const;
+  /// Returns the most flows of a message, if there may be one to each other rank and one from each.
+  uint32_t flowsOfPair(const GpuTarget& target, bool oneWay = false) const;
+  /// Splits a message into flows and steps, by what both ends know of it. The message is a chain of
   /// its own.
-  void deal(device::Transfer& transfer, size_t mostLanes) const;
-  /// Returns the bytes of a chunk, up to `room`, if each of `lanes` has as many chunks of the
+  void deal(device::Transfer& transfer, size_t mostFlows) const;
+  /// Returns the bytes of a chunk, up to `room`, if each of `flows` has as many chunks of the
   /// `bytes`.
-  static uint32_t chunkFor(size_t bytes, size_t room, uint32_t lanes);
+  static uint32_t chunkFor(size_t bytes, size_t room, uint32_t flows);
   /// Returns a shape in which each thread has one packet, if that does not need too many blocks.
   /// `mostBlocks` is used if the target says nothing.
   Shape shapeFor(size_t packets, uint32_t mostBlocks, const GpuTarget& target) const;
-  /// Returns the shape of a kernel on that many lanes.
-  Shape shapeOfLanes(uint32_t lanes, const GpuTarget& target) const;
+  /// Returns the shape of a kernel on that many flows.
+  Shape shapeOfFlows(uint32_t flows, const GpuTarget& target) const;
   void run(gpu::Function kernel, Shape shape, const void* arguments, const GpuTarget& target) const;
 
  private:
-  const uint32_t rows_;  ///< lanes of a multiprocessor
+  const uint32_t rows_;  ///< flows of a multiprocessor
   SymmetricMemory& symmetric_;
 };
 

@@ -165,7 +165,7 @@ DeviceReduction deviceReduction(DataType type, ReduceKind op) {
 gpu::CompileRequest movingRequest(const std::string& architecture, int ranks) {
   return {"exchange",
           "#include \"ctran/collective/exchange/copy_signals.cuh\"\n"
-          "#include \"ctran/collective/exchange/lanes.cuh\"\n"
+          "#include \"ctran/collective/exchange/flows.cuh\"\n"
           "#include \"ctran/collective/exchange/packets.cuh\"\n",
           architecture,
           {"CTRAN_RANKS=" + std::to_string(ranks)}};
@@ -215,7 +215,7 @@ const MovingKernels& MovingKernels::of(int device, int ranks) {
       [&] {
         const gpu::Module module =
             loadModule(device, movingRequest(gpu::architecture(device), ranks));
-        return MovingKernels{.lanes = find(module, "ctranExchange"),
+        return MovingKernels{.flows = find(module, "ctranExchange"),
                              .chains = find(module, "ctranExchangeChains"),
                              .writeTransfers = find(module, "ctranWriteTransfers"),
                              .packets = find(module, "ctranExchangePackets"),

@@ -11,7 +11,7 @@ namespace ctran {
 
 /// The kernels that move data among a number of ranks, on one device.
 struct MovingKernels {
-  gpu::Function lanes = nullptr;  ///< these three: collective/exchange/lanes.cuh
+  gpu::Function flows = nullptr;  ///< these three: collective/exchange/flows.cuh
   gpu::Function chains = nullptr;
   gpu::Function writeTransfers = nullptr;
   gpu::Function packets = nullptr;      ///< collective/exchange/packets.cuh

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "ctran/base/error.h"
-#include "ctran/collective/exchange/lanes.cuh"
+#include "ctran/collective/exchange/flows.cuh"
 #include "ctran/collective/gpu/messages.h"
 #include "ctran/collective/plan/gpu.h"
 
@@ -85,7 +85,7 @@ class Chains {
       ++count_;
     } else {
       uint32_t& blocks = transfers_[chain.first].blocks;
-      blocks = std::max(blocks, transfer.lanes);
+      blocks = std::max(blocks, transfer.flows);
       transfers_[chain.last].next = index;
     }
     chain.last = index;
@@ -95,7 +95,7 @@ class Chains {
     if (transfers_.empty()) return;
     uint32_t blocks = 0;
     for (uint32_t k = 0; k < count_; ++k) blocks += transfers_[k].blocks;
-    const GpuContext::Shape shape = gpu_.shapeOfLanes(blocks, target_);
+    const GpuContext::Shape shape = gpu_.shapeOfFlows(blocks, target_);
     if (transfers_.size() != count_) {
       const device::ExchangeChainsArguments a{gpu_.team, count_, tableIn(staging)};
       return gpu_.run(gpu_.moving.chains, shape, &a, target_);
@@ -104,7 +104,7 @@ class Chains {
     a.team = gpu_.team;
     a.count = count_;
     std::copy(transfers_.begin(), transfers_.end(), a.transfers);
-    gpu_.run(gpu_.moving.lanes, shape, &a, target_);
+    gpu_.run(gpu_.moving.flows, shape, &a, target_);
   }
 
  private:

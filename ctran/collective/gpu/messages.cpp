@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "ctran/base/error.h"
-#include "ctran/collective/exchange/lanes.cuh"
+#include "ctran/collective/exchange/flows.cuh"
 
 namespace ctran {
 namespace {
@@ -34,12 +34,12 @@ void checkSwap(uint32_t peer, size_t sent, size_t received) {
 
 device::Transfer dealt(const GpuContext& gpu, device::Transfer transfer, bool oneWay,
                        const GpuTarget& target) {
-  gpu.deal(transfer, gpu.lanesOfPair(target, oneWay));
+  gpu.deal(transfer, gpu.flowsOfPair(target, oneWay));
   if (oneWay && gpu.size == 2 && transfer.bytes >= kSmallStepsFrom) {
     transfer.stepBytes = std::min<uint32_t>(transfer.stepBytes, kSmallStep);
   }
   if (transfer.kind == device::kReceive &&
-      transfer.bytes > size_t{device::kDepth} * transfer.lanes * transfer.stepBytes) {
+      transfer.bytes > size_t{device::kDepth} * transfer.flows * transfer.stepBytes) {
     transfer.offer = device::makeOffer(gpu.placeOf(transfer.to, transfer.bytes, target.stream));
   }
   return transfer;
@@ -99,11 +99,11 @@ GpuMessages GpuMessages::of(const Collective& c, uint32_t rank, uint32_t size) {
   return m;
 }
 
-void exchangeOnLanes(const GpuContext& gpu, const GpuMessages& m, const GpuTarget& target) {
+void exchangeOnFlows(const GpuContext& gpu, const GpuMessages& m, const GpuTarget& target) {
   checkSwaps(m, gpu.rank, gpu.size);
   device::ExchangeArguments a{};
   a.team = gpu.team;
-  uint32_t lanes = 0;
+  uint32_t flows = 0;
   const auto add = [&](uint32_t kind, uint32_t peer, const char* from, char* to, size_t bytes) {
     const bool receives = kind == device::kReceive;
     const bool isLabelled = kind != device::kCopy && (receives ? m.receives : m.sends) >> peer & 1;
@@ -117,7 +117,7 @@ void exchangeOnLanes(const GpuContext& gpu, const GpuMessages& m, const GpuTarge
                                              .isLabelled = isLabelled},
                                             m.oneWay && kind != device::kCopy, target);
     a.transfers[a.count++] = transfer;
-    lanes += transfer.lanes;
+    flows += transfer.flows;
   };
   for (uint32_t step = 1; step < gpu.size; ++step) {
     const uint32_t to = (gpu.rank + step) % gpu.size;
@@ -132,7 +132,7 @@ void exchangeOnLanes(const GpuContext& gpu, const GpuMessages& m, const GpuTarge
   if (m.from[gpu.rank] != m.to[gpu.rank]) {
     add(device::kCopy, gpu.rank, m.from[gpu.rank], m.to[gpu.rank], m.receiveBytes[gpu.rank]);
   }
-  if (lanes != 0) gpu.run(gpu.moving.lanes, gpu.shapeOfLanes(lanes, target), &a, target);
+  if (flows != 0) gpu.run(gpu.moving.flows, gpu.shapeOfFlows(flows, target), &a, target);
 }
 
 }  // namespace ctran

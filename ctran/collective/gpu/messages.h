@@ -30,12 +30,12 @@ struct GpuMessages {
 /// it has to do in place.
 void checkSwap(uint32_t peer, size_t sent, size_t received);
 
-/// Returns one end of a message, with its lanes, steps and offer. `oneWay` is as above.
+/// Returns one end of a message, with its flows, steps and offer. `oneWay` is as above.
 device::Transfer dealt(const GpuContext& gpu, device::Transfer transfer, bool oneWay,
                        const GpuTarget& target);
 
-/// Runs messages on lanes, in steps (exchange/lanes.cuh).
-void exchangeOnLanes(const GpuContext& gpu, const GpuMessages& messages, const GpuTarget& target);
+/// Runs messages on flows, in steps (exchange/flows.cuh).
+void exchangeOnFlows(const GpuContext& gpu, const GpuMessages& messages, const GpuTarget& target);
 
 /// Runs sends and receives at the same time, in one kernel. Those of one peer and direction keep
 /// their order; if there are several of them, `staging` holds the list for the kernel.

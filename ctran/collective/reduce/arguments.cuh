@@ -18,7 +18,7 @@ struct ReduceArguments {
   u32 lookahead;           ///< pipeline
   u32 chunkBytes;          ///< pipeline: of a step, or half of one if the parts are shared
   u64 chunks;              ///< pipeline: of the longest part
-  u32 lanes;               ///< pipeline: as many on all ranks, whatever their launches look like
+  u32 flows;               ///< pipeline: as many on all ranks, whatever their launches look like
 };
 
 CTRAN_INLINE double factorOf(const ReduceArguments& a) {

@@ -5,7 +5,7 @@
 #include "ctran/gpu/device/receive.cuh"
 #include "ctran/gpu/device/reduce.cuh"
 
-// All-reduce, reduce-scatter and reduce in lines, of a size where steps on lanes would wait for
+// All-reduce, reduce-scatter and reduce in lines, of a size where steps on flows would wait for
 // each other more than for the link. The data is in parts, one for each rank: it gets everybody's
 // contribution to its part (step 1), reduces it in rank order, and sends the result to whoever
 // wants it (step 2). (n - 1) / n * bytes out and in per rank a step, times 16/15 for the flags.

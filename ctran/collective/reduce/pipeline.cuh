@@ -1,15 +1,15 @@
 #pragma once
 
 #include "ctran/collective/reduce/arguments.cuh"
-#include "ctran/gpu/device/lane.cuh"
+#include "ctran/gpu/device/flow.cuh"
 #include "ctran/gpu/device/receive.cuh"
 #include "ctran/gpu/device/reduce.cuh"
 
-// All-reduce, reduce-scatter and reduce of much data over lanes. The data is in parts, one for each
+// All-reduce, reduce-scatter and reduce of much data over flows. The data is in parts, one for each
 // rank: it gets everybody's contribution to its part, reduces it in rank order, and pushes the
 // result to whoever wants it. All-reduce: 2 (n - 1) / n * bytes out and in per rank.
 //
-// A block serves one lane to and from every other rank, in steps. Step s carries, in its first half
+// A block serves one flow to and from every other rank, in steps. Step s carries, in its first half
 // (or all of it, if nobody gets results), contributions to chunk s of the receiver's part, and in
 // its second the results of chunk s - d of the sender's (d, the lookahead, is how far the wire is
 // ahead of the reduction):
@@ -24,7 +24,7 @@
 
 namespace ctran::device {
 
-/// The bytes of a chunk: chunk c of lane l is number c * lanes + l of its part.
+/// The bytes of a chunk: chunk c of flow l is number c * flows + l of its part.
 template <class T>
 CTRAN_INLINE Bytes<T> chunkOf(T* part, u64 partBytes, u64 number, u32 chunkBytes) {
   const u64 at = number * chunkBytes;
@@ -33,7 +33,7 @@ CTRAN_INLINE Bytes<T> chunkOf(T* part, u64 partBytes, u64 number, u32 chunkBytes
   return bytesOf<T>(part + at, left < chunkBytes ? left : chunkBytes);
 }
 
-/// Chunk `chunk` of this lane, of every other rank's part.
+/// Chunk `chunk` of this flow, of every other rank's part.
 template <u32 kRanks, class T>
 struct PeerChunks {
   Bytes<T> of[kRanks];  ///< [step]
@@ -60,16 +60,16 @@ CTRAN_INLINE void reducePipeline(const ReduceArguments& a, const Block& block) {
   const double factor = factorOf(a);
   if (!enter(team, block)) return;
   const u32 rank = team.rank;
-  const u32 lane = block.index;
+  const u32 flow = block.index;
   const u32 d = a.lookahead;
   const bool shares = a.shareWith != 0;
   const u32 words = a.chunkBytes / 16;
   constexpr u32 kAtOnce = 2;  // more words of a chunk for each thread: one peer after the other
   const u32 chunks =
-      static_cast<u32>(lane < a.lanes ? (a.chunks - lane + a.lanes - 1) / a.lanes : 0);
+      static_cast<u32>(flow < a.flows ? (a.chunks - flow + a.flows - 1) / a.flows : 0);
   const u32 steps = chunks == 0 ? 0 : chunks + (shares ? d : 0);  // that we send
   const auto chunkAt = [&](auto* part, u32 r, u64 chunk) {
-    return chunkOf(part, a.counts[r] * sizeof(Element), chunk * a.lanes + lane, a.chunkBytes);
+    return chunkOf(part, a.counts[r] * sizeof(Element), chunk * a.flows + flow, a.chunkBytes);
   };
   const auto input = [&](u32 r, u64 chunk) {
     return chunkAt(static_cast<const char*>(a.parts[r]), r, chunk);
@@ -81,8 +81,8 @@ CTRAN_INLINE void reducePipeline(const ReduceArguments& a, const Block& block) {
   u32 sent[kRanks], received[kRanks];
   CTRAN_UNROLL
   for (u32 r = 0; r < kRanks; ++r) {
-    sent[r] = team.state->sent[(rank + r) % kRanks][lane];  // [step]
-    received[r] = team.state->received[r][lane];            // [rank]
+    sent[r] = team.state->sent[(rank + r) % kRanks][flow];  // [step]
+    received[r] = team.state->received[r][flow];            // [rank]
   }
   // Whether there is room for a step, which the end of the step before asks. Peers free the room of
   // step s - kDepth in their round s - kDepth + d, for which they need nothing that we have yet to
@@ -90,15 +90,15 @@ CTRAN_INLINE void reducePipeline(const ReduceArguments& a, const Block& block) {
   const auto awaitRoom = [&](u32 s) {
     return awaitPeers<kRanks>(team, block, [&](u32 peer) {
       if (s >= steps) return;
-      const u32 number = team.state->sent[peer][lane] + s;
-      awaitFlag(team, block, creditOf(team, rank, peer, lane), number + 1 - kDepth, peer);
+      const u32 number = team.state->sent[peer][flow] + s;
+      awaitFlag(team, block, creditOf(team, rank, peer, flow), number + 1 - kDepth, peer);
     });
   };
   // Whether everybody's step s - d is here.
   const auto awaitSteps = [&](u32 s) {
     return awaitPeers<kRanks>(team, block, [&](u32 peer) {
-      const u32 number = team.state->received[peer][lane] + s - d;
-      awaitFlag(team, block, readyOf(team, peer, rank, lane), number + 1, peer);
+      const u32 number = team.state->received[peer][flow] + s - d;
+      awaitFlag(team, block, readyOf(team, peer, rank, flow), number + 1, peer);
     });
   };
   if (!awaitRoom(0)) return;
@@ -106,7 +106,7 @@ CTRAN_INLINE void reducePipeline(const ReduceArguments& a, const Block& block) {
     const u32 arrived = s - d;
     const auto slotOfStep = [&](u32 step) {
       return reinterpret_cast<Word16*>(
-          stepOf(team, rank, (rank + step) % kRanks, lane, sent[step] + s));
+          stepOf(team, rank, (rank + step) % kRanks, flow, sent[step] + s));
     };
     if (s < chunks) {
       const PeerChunks<kRanks, const char> in(rank, [&](u32 r) { return input(r, s); });
@@ -142,7 +142,7 @@ CTRAN_INLINE void reducePipeline(const ReduceArguments& a, const Block& block) {
             CTRAN_UNROLL
             for (u32 r = 0; r < kRanks; ++r) {
               // Our own slot holds nothing, but can be read: no branch between the loads.
-              const char* slot = stepOf(team, r, rank, lane, received[r] + arrived);
+              const char* slot = stepOf(team, r, rank, flow, received[r] + arrived);
               contributions[k][r] = loadWords(reinterpret_cast<const Word16*>(slot) + at);
             }
             ours[k] = loadUser(own, at);
@@ -166,8 +166,8 @@ CTRAN_INLINE void reducePipeline(const ReduceArguments& a, const Block& block) {
         const PeerChunks<kRanks, char> out(rank, [&](u32 r) { return output(r, s - 2 * d); });
         const auto slotFrom = [&](u32 step) {
           const u32 peer = (rank + step) % kRanks;
-          const u32 number = team.state->received[peer][lane] + arrived;
-          return reinterpret_cast<const Word16*>(stepOf(team, peer, rank, lane, number)) + words;
+          const u32 number = team.state->received[peer][flow] + arrived;
+          return reinterpret_cast<const Word16*>(stepOf(team, peer, rank, flow, number)) + words;
         };
         if (words > kAtOnce * block.threads) {
           CTRAN_UNROLL
@@ -188,25 +188,25 @@ CTRAN_INLINE void reducePipeline(const ReduceArguments& a, const Block& block) {
       if (peer == rank) continue;
       fenceSystem();
       if (s < steps) {
-        storeFenced(readyOf(team, rank, peer, lane), team.state->sent[peer][lane] + s + 1);
+        storeFenced(readyOf(team, rank, peer, flow), team.state->sent[peer][flow] + s + 1);
       }
       if (s >= d) {
-        storeFenced(creditOf(team, peer, rank, lane),
-                    team.state->received[peer][lane] + arrived + 1);
+        storeFenced(creditOf(team, peer, rank, flow),
+                    team.state->received[peer][flow] + arrived + 1);
       }
     }
   }
   block.sync();
   for (u32 peer = block.thread; peer < kRanks; peer += block.threads) {
     if (peer == rank) continue;
-    team.state->sent[peer][lane] += steps;
-    team.state->received[peer][lane] += steps;
+    team.state->sent[peer][flow] += steps;
+    team.state->received[peer][flow] += steps;
   }
 }
 
 }  // namespace ctran::device
 
 #ifdef CTRAN_ELEMENT
-CTRAN_LANES_KERNEL(ctranReducePipeline, ReduceArguments, 512,
+CTRAN_FLOWS_KERNEL(ctranReducePipeline, ReduceArguments, 512,
                    (reducePipeline<CTRAN_ELEMENT, CTRAN_OP, CTRAN_RANKS>(arguments, block)))
 #endif

@@ -26,12 +26,12 @@ void launchQuantized(const GpuContext& gpu, const Collective& c, const Quantizat
   a.seedAt = reinterpret_cast<const device::u64*>(quantization.seedAt);
   a.average = c.op.kind == ReduceKind::Avg ? 1 : 0;
   const size_t wire = c.count * 2;
-  a.chunkBytes = GpuContext::chunkFor(wire, gpu.team.stepBytes, gpu.lanesFor(target));
+  a.chunkBytes = GpuContext::chunkFor(wire, gpu.team.stepBytes, gpu.flowsFor(target));
   a.chunks = ceilDiv(wire, a.chunkBytes);
   if (a.chunks == 0) return;
-  a.lanes = static_cast<uint32_t>(std::min<size_t>(gpu.lanesFor(target), a.chunks));
+  a.flows = static_cast<uint32_t>(std::min<size_t>(gpu.flowsFor(target), a.chunks));
   gpu.run(quantizedKernel(gpu.device, static_cast<int>(gpu.size)),
-          gpu.shapeOfLanes(a.lanes, target), &a, target);
+          gpu.shapeOfFlows(a.flows, target), &a, target);
 }
 
 }  // namespace ctran

@@ -1,12 +1,12 @@
 #pragma once
 
 #include "ctran/gpu/device/element.cuh"
-#include "ctran/gpu/device/lane.cuh"
+#include "ctran/gpu/device/flow.cuh"
 
 // Reduce-scatter of fp32 that sends bf16: half the bytes. A contribution is rounded up or down at
 // random, with chances that make its expected value the number itself, so that errors of many ranks
 // and steps cancel instead of adding up. What a rank contributes to its own part is not rounded;
-// sums are of fp32, in rank order. Over lanes as reduce/pipeline.cuh, with steps of the same kind:
+// sums are of fp32, in rank order. Over flows as reduce/pipeline.cuh, with steps of the same kind:
 //
 //   step s: push the contributions to chunk s of every part; reduce chunk s - 1 of our own
 //
@@ -24,7 +24,7 @@ struct QuantizedArguments {
   u32 chunkBytes;     ///< on the wire
   u32 average;        ///< not 0: divide the sum by the number of ranks
   u64 chunks;
-  u32 lanes;  ///< as many on all ranks, whatever their launches look like
+  u32 flows;  ///< as many on all ranks, whatever their launches look like
 };
 
 /// Philox4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel random numbers, as easy as 1, 2, 3; SC
@@ -79,13 +79,13 @@ CTRAN_INLINE void reduceQuantized(const QuantizedArguments& a, const Block& bloc
   const u64 seed = a.seedAt ? *a.seedAt : a.seed;
   if (!enter(team, block)) return;
   const u32 rank = team.rank;
-  const u32 lane = block.index;
+  const u32 flow = block.index;
   const u32 words = a.chunkBytes / 16;
-  const u64 chunks = lane < a.lanes ? (a.chunks - lane + a.lanes - 1) / a.lanes : 0;
+  const u64 chunks = flow < a.flows ? (a.chunks - flow + a.flows - 1) / a.flows : 0;
   if (chunks == 0) return;
   // Chunks are of fp32 here, twice as large as on the wire.
   const auto chunkAt = [&](auto* part, u64 chunk) {
-    const u64 at = (chunk * a.lanes + lane) * 2 * a.chunkBytes;
+    const u64 at = (chunk * a.flows + flow) * 2 * a.chunkBytes;
     const u64 left = a.count * sizeof(float) - at;
     return bytesOf(part + at, left < 2 * a.chunkBytes ? left : 2 * a.chunkBytes);
   };
@@ -95,8 +95,8 @@ CTRAN_INLINE void reduceQuantized(const QuantizedArguments& a, const Block& bloc
   const auto awaitRoom = [&](u64 s) {
     for (u32 peer = block.thread; s < chunks && peer < kRanks; peer += block.threads) {
       if (peer == rank) continue;
-      const u32 number = team.state->sent[peer][lane] + static_cast<u32>(s);
-      awaitFlag(team, block, creditOf(team, rank, peer, lane), number + 1 - kDepth, peer);
+      const u32 number = team.state->sent[peer][flow] + static_cast<u32>(s);
+      awaitFlag(team, block, creditOf(team, rank, peer, flow), number + 1 - kDepth, peer);
     }
     return goesOn(block);
   };
@@ -104,13 +104,13 @@ CTRAN_INLINE void reduceQuantized(const QuantizedArguments& a, const Block& bloc
   for (u64 s = 0; s <= chunks; ++s) {
     const u32 now = static_cast<u32>(s);
     if (s < chunks) {
-      const u64 first = (s * a.lanes + lane) * words;
+      const u64 first = (s * a.flows + flow) * words;
       CTRAN_UNROLL
       for (u32 step = 1; step < kRanks; ++step) {
         const u32 peer = (rank + step) % kRanks;
         const auto chunk = input(peer, s);
-        const u32 number = team.state->sent[peer][lane] + now;
-        Word16* slot = reinterpret_cast<Word16*>(stepOf(team, rank, peer, lane, number));
+        const u32 number = team.state->sent[peer][flow] + now;
+        Word16* slot = reinterpret_cast<Word16*>(stepOf(team, rank, peer, flow, number));
         forWords(
             block, 0, static_cast<u32>((chunk.count + 31) / 32),
             [&](u32 i) { return quantized(chunk, i, first + i, rank, peer, seed); },
@@ -120,8 +120,8 @@ CTRAN_INLINE void reduceQuantized(const QuantizedArguments& a, const Block& bloc
     if (s > 0) {
       for (u32 peer = block.thread; peer < kRanks; peer += block.threads) {
         if (peer == rank) continue;
-        const u32 number = team.state->received[peer][lane] + now - 1;
-        awaitFlag(team, block, readyOf(team, peer, rank, lane), number + 1, peer);
+        const u32 number = team.state->received[peer][flow] + now - 1;
+        awaitFlag(team, block, readyOf(team, peer, rank, flow), number + 1, peer);
       }
       if (!goesOn(block)) return;
       const auto own = input(rank, s - 1);
@@ -131,7 +131,7 @@ CTRAN_INLINE void reduceQuantized(const QuantizedArguments& a, const Block& bloc
         CTRAN_UNROLL
         for (u32 r = 0; r < kRanks; ++r) {
           // Our own slot holds nothing, but can be read: no branch between the loads.
-          const char* slot = stepOf(team, r, rank, lane, team.state->received[r][lane] + now - 1);
+          const char* slot = stepOf(team, r, rank, flow, team.state->received[r][flow] + now - 1);
           arrived[r] = loadWords(reinterpret_cast<const Word16*>(slot) + i);
         }
         CTRAN_UNROLL
@@ -160,24 +160,24 @@ CTRAN_INLINE void reduceQuantized(const QuantizedArguments& a, const Block& bloc
       if (peer == rank) continue;
       fenceSystem();
       if (s < chunks) {
-        storeFenced(readyOf(team, rank, peer, lane), team.state->sent[peer][lane] + now + 1);
+        storeFenced(readyOf(team, rank, peer, flow), team.state->sent[peer][flow] + now + 1);
       }
       if (s > 0) {
-        storeFenced(creditOf(team, peer, rank, lane), team.state->received[peer][lane] + now);
+        storeFenced(creditOf(team, peer, rank, flow), team.state->received[peer][flow] + now);
       }
     }
   }
   block.sync();
   for (u32 peer = block.thread; peer < kRanks; peer += block.threads) {
     if (peer == rank) continue;
-    team.state->sent[peer][lane] += static_cast<u32>(chunks);
-    team.state->received[peer][lane] += static_cast<u32>(chunks);
+    team.state->sent[peer][flow] += static_cast<u32>(chunks);
+    team.state->received[peer][flow] += static_cast<u32>(chunks);
   }
 }
 
 }  // namespace ctran::device
 
 #ifdef CTRAN_RANKS
-CTRAN_LANES_KERNEL(ctranReduceQuantized, QuantizedArguments, 512,
+CTRAN_FLOWS_KERNEL(ctranReduceQuantized, QuantizedArguments, 512,
                    (reduceQuantized<CTRAN_RANKS>(arguments, block)))
 #endif

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ctran/gpu/device/lane.cuh"
+#include "ctran/gpu/device/flow.cuh"
 
 // Lines: data and the number of the operation it belongs to, as in packets, but in 128 bytes, of
 // which 120 are data: for NVLink, which carries what a warp stores to a line at once whole. (NCCL's

@@ -19,7 +19,7 @@
 // A kernel takes one structure, `arguments`, and its block. On the host it is a function that a
 // stand-in for the driver calls, once for each block.
 //
-// Those on lanes may have several blocks of ours in one of CUDA's, which has as many rows of
+// Those on flows may have several blocks of ours in one of CUDA's, which has as many rows of
 // threads: one works while the other waits, on the same multiprocessor, and the rest are free.
 // Their `bounds` are 512 threads and how many such blocks of CUDA's a multiprocessor should have
 // room for.
@@ -32,7 +32,7 @@
     const Block block = thisBlock(&guard);                               \
     body;                                                                \
   }
-#define CTRAN_LANES_KERNEL(name, Arguments, bounds, body)                \
+#define CTRAN_FLOWS_KERNEL(name, Arguments, bounds, body)                \
   extern "C" __global__ void __launch_bounds__(bounds)                   \
       name(const __grid_constant__ ctran::device::Arguments arguments) { \
     using namespace ctran::device;                                       \
@@ -50,7 +50,7 @@
     const auto& arguments = *static_cast<const Arguments*>(parameters[0]);                         \
     body;                                                                                          \
   }
-#define CTRAN_LANES_KERNEL(name, Arguments, bounds, body) CTRAN_KERNEL(name, Arguments, 512, body)
+#define CTRAN_FLOWS_KERNEL(name, Arguments, bounds, body) CTRAN_KERNEL(name, Arguments, 512, body)
 #endif
 
 /// Bounds of kernels that move data. Those of one communicator may have more blocks than there are

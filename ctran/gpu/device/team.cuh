@@ -10,21 +10,21 @@ namespace ctran::device {
 inline constexpr u32 kMaxRanks = 8;
 inline constexpr u32 kMaxBlocks = 128;
 
-/// Streams of steps from one rank to another, see lane.cuh: Team::lanes of them, each with room for
+/// Streams of steps from one rank to another, see flow.cuh: Team::flows of them, each with room for
 /// kDepth steps of Team::stepBytes.
-inline constexpr u32 kMaxLanes = 128;
+inline constexpr u32 kMaxFlows = 128;
 inline constexpr u32 kDepth = 4;
 inline constexpr u32 kFlagWords = 8;  ///< distance of flags, so that no two share a sector
 
 /// Persistent operations of a communicator that are carried out by copy engines, at a time; see
 /// collective/exchange/copy_signals.cuh.
-inline constexpr u32 kMeetings = 128;
+inline constexpr u32 kBarriers = 128;
 
-/// Of every rank: [kMaxRanks][kMaxLanes] ready, as many credits, then [kMeetings][kMaxRanks].
-inline constexpr u32 kFlags = 2 * kMaxRanks * kMaxLanes + kMeetings * kMaxRanks;
+/// Of every rank: [kMaxRanks][kMaxFlows] ready, as many credits, then [kBarriers][kMaxRanks].
+inline constexpr u32 kFlags = 2 * kMaxRanks * kMaxFlows + kBarriers * kMaxRanks;
 
-/// Behind the flags: [kMaxRanks][kMaxLanes][kDepth] labels of messages, of 16 bytes.
-inline constexpr u32 kLabels = kMaxRanks * kMaxLanes * kDepth;
+/// Behind the flags: [kMaxRanks][kMaxFlows][kDepth] labels of messages, of 16 bytes.
+inline constexpr u32 kLabels = kMaxRanks * kMaxFlows * kDepth;
 inline constexpr u64 kFlagBytes = u64{kFlags} * kFlagWords * 4 + u64{kLabels} * 16;
 
 /// Scratch is [kRegions][size][slotBytes]: operation e uses region e % 3. While an operation runs,
@@ -80,9 +80,9 @@ struct RowTable {
 struct State {
   u32 epoch[kMaxBlocks];  ///< of the last operation; all equal between kernels, see `nextEpoch`
   u32 failed;             ///< not kRunning: every later kernel returns at once
-  u32 sent[kMaxRanks][kMaxLanes];      ///< steps so far, to that rank on that lane
-  u32 received[kMaxRanks][kMaxLanes];  ///< steps so far, from that rank
-  u32 met[kMeetings][kMaxRanks];       ///< how often this rank and that one have met
+  u32 sent[kMaxRanks][kMaxFlows];      ///< steps so far, to that rank on that flow
+  u32 received[kMaxRanks][kMaxFlows];  ///< steps so far, from that rank
+  u32 met[kBarriers][kMaxRanks];       ///< how often this rank and that one have met
   u64 mapped[kMaxRanks][kSegments];    ///< where segments of that rank are here, see symmetric.cuh
   RowTable rows;                       ///< of the last exchange of rows
 };
@@ -91,13 +91,13 @@ struct State {
 struct Team {
   u32 rank;
   u32 size;
-  u32 lanes;
-  u32 stepBytes;             ///< most that one step on a lane carries; a multiple of 32
+  u32 flows;
+  u32 stepBytes;             ///< most that one step on a flow carries; a multiple of 32
   u64 slotBytes;             ///< room for what one rank sends to another within one operation
   char* scratch[kMaxRanks];  ///< every rank's packet slots as mapped here; [rank] is our own
   u64 lineBytes;             ///< as slotBytes, of lines; 0: the link does not carry lines whole
   char* lines[kMaxRanks];    ///< as scratch
-  char* steps[kMaxRanks];    ///< every rank's room for incoming steps, [from][lanes][kDepth]
+  char* steps[kMaxRanks];    ///< every rank's room for incoming steps, [from][flows][kDepth]
   u32* flags[kMaxRanks];     ///< every rank's kFlags flags
   u64 timeoutNs;             ///< longest wait inside this kernel; 0: what Control says
   State* state;

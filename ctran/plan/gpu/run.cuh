@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ctran/gpu/device/lane.cuh"
+#include "ctran/gpu/device/flow.cuh"
 #include "ctran/gpu/device/packet.cuh"
 #include "ctran/gpu/device/reduce.cuh"
 #include "ctran/gpu/device/symmetric.cuh"

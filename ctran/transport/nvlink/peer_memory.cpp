@@ -34,13 +34,13 @@ struct PeerLayout {
   size_t steps;
   size_t bytes;
 
-  PeerLayout(int size, uint32_t lanes, uint32_t stepBytes, bool hasLines) {
+  PeerLayout(int size, uint32_t flows, uint32_t stepBytes, bool hasLines) {
     slotBytes = kRegionBytes / size / kPage * kPage;
     lineBytes = hasLines ? kLineRegionBytes / size / kPage * kPage : 0;
     packets = (device::kFlagBytes + kPage - 1) / kPage * kPage;
     lines = packets + device::kRegions * size * slotBytes;
     steps = lines + device::kRegions * size * lineBytes;
-    bytes = steps + size_t{lanes} * size * device::kDepth * stepBytes;
+    bytes = steps + size_t{flows} * size * device::kDepth * stepBytes;
   }
 };
 
@@ -75,11 +75,11 @@ void PeerMemory::goThroughHost() {
   throughHost_ = true;
 }
 
-UniqueFd PeerMemory::allocate(uint32_t lanes, bool hasLines) {
-  team_.lanes = lanes;
+UniqueFd PeerMemory::allocate(uint32_t flows, bool hasLines) {
+  team_.flows = flows;
   hasLines_ = hasLines && !throughHost_;
   const gpu::DeviceGuard guard(device_);
-  const size_t bytes = PeerLayout(size_, lanes, team_.stepBytes, hasLines_).bytes;
+  const size_t bytes = PeerLayout(size_, flows, team_.stepBytes, hasLines_).bytes;
   scratch_.resize(size_);
   hostScratch_.resize(size_);
   state_ = gpu::DeviceMemory::allocate(device_, sizeof(device::State));
@@ -95,7 +95,7 @@ UniqueFd PeerMemory::allocate(uint32_t lanes, bool hasLines) {
 
 void PeerMemory::connect(const HostGroup& group, const std::vector<size_t>& bytes, size_t extra) {
   const gpu::DeviceGuard guard(device_);
-  const PeerLayout layout(size_, team_.lanes, team_.stepBytes, hasLines_);
+  const PeerLayout layout(size_, team_.flows, team_.stepBytes, hasLines_);
   for (int r = 0; r < size_; ++r) {
     if (r == rank_) continue;
     if (bytes[r] < layout.bytes) {

@@ -20,8 +20,8 @@ struct GpuControlBlock {
   device::Report report;
   std::atomic<uint64_t> issued;  ///< collectives that this rank has put on streams
   OperationRing operations;      ///< the last operations
-  /// Bit m: this rank may call what has meeting m (collective/exchange/persistent_copy.h).
-  std::atomic<uint64_t> meetings[device::kMeetings / 64];
+  /// Bit m: this rank may call what has barrier m (collective/exchange/persistent_copy.h).
+  std::atomic<uint64_t> barriers[device::kBarriers / 64];
 };
 
 /// The memory through which the GPUs of one host reach each other: the scratch of every rank,
@@ -40,9 +40,9 @@ class PeerMemory {
   void goThroughHost();
   bool isThroughHost() const { return throughHost_; }
 
-  /// Allocates this rank's scratch, filled with zeros, for `lanes` lanes, and room for lines if
+  /// Allocates this rank's scratch, filled with zeros, for `flows` flows, and room for lines if
   /// links are known to carry them whole. Returns a descriptor for the other ranks.
-  UniqueFd allocate(uint32_t lanes, bool hasLines);
+  UniqueFd allocate(uint32_t flows, bool hasLines);
   size_t scratchBytes() const {
     return scratch_.empty() ? 0 : scratch_[rank_].size() + hostScratch_[rank_].size();
   }

@@ -51,7 +51,7 @@ const std::shared_ptr<Shared>& sharedOf(PyObject* object);
 
 bool addCommunicator(PyObject* module);
 bool addOperation(PyObject* module);
-bool addMeeting(PyObject* module);
+bool addInitPoint(PyObject* module);
 bool addGpu(PyObject* module);
 bool addMemory(PyObject* module);
 bool addSignals(PyObject* module);

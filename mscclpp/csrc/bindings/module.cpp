@@ -21,7 +21,7 @@ PyMODINIT_FUNC PyInit__runtime() {
   using namespace mscclpp::python;
   Ref module(PyModule_Create(&definition));
   if (!module || !addCommunicator(module.get()) || !addOperation(module.get()) ||
-      !addMeeting(module.get()) || !addGpu(module.get()) || !addMemory(module.get()) ||
+      !addInitPoint(module.get()) || !addGpu(module.get()) || !addMemory(module.get()) ||
       !addSignals(module.get()) || !addEnvironment(module.get())) {
     return nullptr;
   }

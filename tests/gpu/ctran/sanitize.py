@@ -63,7 +63,7 @@ def work(number: int, size: int, folder: Path, seconds: float) -> None:
     from torchcomms import ReduceOp
 
     rank = Rank(number, size, Worker(None, str(folder / "store")))  # type: ignore[arg-type]
-    os.environ["CTRAN_GPU_STEP_BYTES"] = "8192"  # lanes with several rounds, of little data
+    os.environ["CTRAN_GPU_STEP_BYTES"] = "8192"  # flows with several rounds, of little data
     os.environ["CTRAN_GPU_SM_BUDGET"] = "4"
     comm = rank.new_comm(BACKEND, "sanitized", timeout=timedelta(seconds=seconds))
     until = time.monotonic() + seconds

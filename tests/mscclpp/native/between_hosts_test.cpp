@@ -296,7 +296,7 @@ class Liar {
     std::memcpy(&name_, honest.serialize().data(), sizeof name_);
     other_ = name_.handle.data();
     name_.handle = {};
-    meeting_.handle().copy(name_.handle.data(), name_.handle.size() - 1);
+    initPoint_.handle().copy(name_.handle.data(), name_.handle.size() - 1);
   }
 
   Endpoint endpoint() const {
@@ -306,12 +306,12 @@ class Liar {
   }
 
   void meet() {
-    std::vector<std::string> handles{meeting_.handle(), other_};
+    std::vector<std::string> handles{initPoint_.handle(), other_};
     std::sort(handles.begin(), handles.end());
     const int own = handles[0] == other_ ? 1 : 0;
     std::shared_ptr<ctran::api::Communicator> both[2];
-    both[0] = meeting_.form(handles, "mscclpp first");
-    both[1] = meeting_.form(handles, "mscclpp second");
+    both[0] = initPoint_.form(handles, "mscclpp first");
+    both[1] = initPoint_.form(handles, "mscclpp second");
     out_ = both[own];
     in_ = both[1 - own];
   }
@@ -339,7 +339,7 @@ class Liar {
 
   EndpointName name_;
   std::string other_;
-  ctran::api::Meeting meeting_;
+  ctran::api::InitPoint initPoint_;
   std::shared_ptr<ctran::api::Communicator> in_, out_;
 };
 

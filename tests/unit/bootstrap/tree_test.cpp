@@ -58,7 +58,7 @@ TEST(BootstrapTree, KnowsHowManyAreBelowAndWho) {
 }
 
 /// Sixty-six ranks, eleven to a host: two of them are below rank 1.
-class Meeting66 : public ::testing::Test {
+class Rendezvous66 : public ::testing::Test {
  protected:
   static constexpr int kSize = 66;
   static constexpr int kPerHost = 11;
@@ -105,7 +105,7 @@ class Meeting66 : public ::testing::Test {
   Leader one_{Leader::Reach::AllHosts, hostOf(1), root_.address().key};
 };
 
-TEST_F(Meeting66, TellsEachRankItsNeighboursAndOneOfEachHostAllPlaces) {
+TEST_F(Rendezvous66, TellsEachRankItsNeighboursAndOneOfEachHostAllPlaces) {
   std::vector<std::optional<HostGroup>> groups(kSize);
   runThreads(kSize, [&](int rank) { groups[rank] = meet(rank, later()); });
   for (int r = 0; r < kSize; ++r) {
@@ -127,12 +127,12 @@ TEST_F(Meeting66, TellsEachRankItsNeighboursAndOneOfEachHostAllPlaces) {
   }
 }
 
-TEST_F(Meeting66, ARankThatDoesNotComeIsNamedByAllThoughOthersWaitForIt) {
+TEST_F(Rendezvous66, ARankThatDoesNotComeIsNamedByAllThoughOthersWaitForIt) {
   const auto errors = errorsWithout({65}, afterArrival());
   expectAll(errors, kSize - 1, ErrorKind::Timeout, {65});
 }
 
-TEST_F(Meeting66, RanksThatDoNotComeAreNamedTogether) {
+TEST_F(Rendezvous66, RanksThatDoNotComeAreNamedTogether) {
   auto errors = errorsWithout({7, 64}, afterArrival());
   // Those who told rank 0 of one of them know of that one.
   std::map<int, Error> told;
@@ -154,7 +154,7 @@ void sayAs64(const LeaderAddress& address, int size, std::span<const std::byte> 
   if (!what.empty()) sendAll(call.socket.fd(), what, {}, later());
 }
 
-std::map<int, Error> Meeting66::errorsWhen64Says(std::span<const std::byte> what) {
+std::map<int, Error> Rendezvous66::errorsWhen64Says(std::span<const std::byte> what) {
   // Those without ranks below come twice: when one is turned away, the other has been let in.
   constexpr int kTwice = kSize - 3;
   std::atomic<int> turnedAway{0};
@@ -175,7 +175,7 @@ std::map<int, Error> Meeting66::errorsWhen64Says(std::span<const std::byte> what
   return errors;
 }
 
-TEST_F(Meeting66, ARankThatDiesIsNamedByAll) {
+TEST_F(Rendezvous66, ARankThatDiesIsNamedByAll) {
   const auto errors = errorsWhen64Says({});
   expectAll(errors, kSize - 1, ErrorKind::PeerLost, {64});
 }
@@ -236,14 +236,14 @@ uint32_t toldAsTheTimeIsUp() {
   return word;
 }
 
-TEST(Meeting65, ARankThatComesAsTheTimeIsUpIsNotMissing) {
+TEST(Rendezvous65, ARankThatComesAsTheTimeIsUpIsNotMissing) {
   constexpr uint32_t kReport = 100;
   uint32_t word = 0;
   for (int attempt = 0; attempt < 10 && word != kReport; ++attempt) word = toldAsTheTimeIsUp();
   EXPECT_EQ(word, kReport);
 }
 
-TEST_F(Meeting66, ARankThatTellsNonsenseIsNamedByAll) {
+TEST_F(Rendezvous66, ARankThatTellsNonsenseIsNamedByAll) {
   constexpr uint32_t kReport = 100, kFailed = 102;
   Place of63, of64;
   of63.rank = 63;

@@ -605,12 +605,12 @@ TEST_P(RowErrors, WhoDoesNotComeIsNamed) {
 TEST_P(RowErrors, WhoIsKilledIsNamed) {
   constexpr int kVictim = 3;
   const TemporaryDirectory directory;
-  Shared<Meeting> meeting;
+  Shared<Barrier> barrier;
   ForkedRanks ranks(4, [&](int rank) {
     auto options = optionsFor(rank, 4, std::make_shared<DirectoryStore>(directory.path()));
     if (GetParam() > 0) options.hints["ctran::host"] = "host" + std::to_string(rank / GetParam());
     const auto communicator = Communicator::create(options);
-    meeting->arrive(5);
+    barrier->arrive(5);
     if (rank == kVictim) {
       while (true) ::pause();
     }
@@ -621,7 +621,7 @@ TEST_P(RowErrors, WhoIsKilledIsNamed) {
     EXPECT_EQ(error.kind(), ErrorKind::PeerLost) << error.what();
     EXPECT_EQ(error.ranks(), std::vector<int>{kVictim}) << error.what();
   });
-  meeting->arrive(5);
+  barrier->arrive(5);
   for (int r = 0; r < 4; ++r) awaitSleep(ranks.pid(r));
   ranks.kill(kVictim, SIGKILL);
   ranks.expectSuccess({kVictim});

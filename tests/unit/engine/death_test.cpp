@@ -24,7 +24,7 @@ using Kind = CollectiveKind;
 
 constexpr int kRanks = 4, kVictim = 2;
 
-struct State : Meeting {
+struct State : Barrier {
   std::atomic<int64_t> killedAt;
   std::array<std::atomic<int64_t>, 8> noticedAfter;
 };

@@ -169,11 +169,11 @@ class HostGroupsKilled : public ::testing::TestWithParam<std::tuple<Kind, size_t
 TEST_P(HostGroupsKilled, RankIsNamedByAll) {
   const auto [kind, count, victim] = GetParam();
   const TemporaryDirectory directory;
-  Shared<Meeting> meeting;
+  Shared<Barrier> barrier;
   ForkedRanks ranks(kFour, [&, kind = kind, count = count, victim = victim](int rank) {
     const auto communicator =
         Communicator::create(twoPerHost(rank, std::make_shared<DirectoryStore>(directory.path())));
-    meeting->arrive(kFour + 1);
+    barrier->arrive(kFour + 1);
     if (rank == victim) {
       while (true) ::pause();
     }
@@ -186,7 +186,7 @@ TEST_P(HostGroupsKilled, RankIsNamedByAll) {
     EXPECT_EQ(error.ranks(), std::vector<int>{victim}) << error.what();
     EXPECT_EQ(errorOf([&] { communicator->run({}); }).ranks(), std::vector<int>{victim});
   });
-  meeting->arrive(kFour + 1);
+  barrier->arrive(kFour + 1);
   for (int r = 0; r < kFour; ++r) awaitSleep(ranks.pid(r));
   ranks.kill(victim, SIGKILL);
   ranks.expectSuccess({victim});

@@ -548,16 +548,16 @@ TEST_P(HostsKilled, RankIsNamedByAll) {
   const auto [kind, count, posted] = GetParam();
   constexpr int kRanks = 4, kVictim = 2;
   const TemporaryDirectory directory;
-  Shared<Meeting> meeting;
+  Shared<Barrier> barrier;
   ForkedRanks ranks(kRanks, [&, kind = kind, count = count, posted = posted](int rank) {
     const auto communicator = Communicator::create(
         hostPerRank(rank, kRanks, std::make_shared<DirectoryStore>(directory.path())));
     if (rank == kVictim && ::fork() == 0) {
-      while (::getppid() != 1 && !meeting->go) ::usleep(1000);  // a child that lives on for a while
+      while (::getppid() != 1 && !barrier->go) ::usleep(1000);  // a child that lives on for a while
       ::usleep(300'000);
       ::_exit(0);
     }
-    meeting->arrive(kRanks + 1);
+    barrier->arrive(kRanks + 1);
     if (rank == kVictim) {
       while (true) ::pause();
     }
@@ -577,7 +577,7 @@ TEST_P(HostsKilled, RankIsNamedByAll) {
     EXPECT_EQ(error.ranks(), std::vector<int>{kVictim}) << error.what();
     EXPECT_EQ(errorOf([&] { communicator->run({}); }).ranks(), std::vector<int>{kVictim});
   });
-  meeting->arrive(kRanks + 1);
+  barrier->arrive(kRanks + 1);
   for (int r = 0; r < kRanks; ++r) awaitSleep(ranks.pid(r));
   ranks.kill(kVictim, SIGKILL);
   ranks.expectSuccess({kVictim});

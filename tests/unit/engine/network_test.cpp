@@ -119,7 +119,7 @@ TEST(NetworkOf, TimeoutTellsOfALinkThatIsDown) {
   const NetworkOfHosts network(2);
   if (!network.whyNot().empty()) GTEST_SKIP() << network.whyNot();
   const TemporaryDirectory directory;
-  Shared<Meeting> state;
+  Shared<Barrier> state;
   ForkedRanks ranks(2, [&](int rank) {
     network.enter(rank);
     const auto communicator = join(directory, rank, 2);
@@ -156,7 +156,7 @@ TEST(NetworkOf, HostThatDisappearsIsNamed) {
     if (!network.whyNot().empty()) GTEST_SKIP() << network.whyNot();
     if (bytes > 8) network.limit(2, 100);
     const TemporaryDirectory directory;
-    Shared<Meeting> state;
+    Shared<Barrier> state;
     constexpr int kLost = 2;
     ForkedRanks ranks(3, [&](int rank) {
       network.enter(rank);
@@ -301,7 +301,7 @@ TEST(NetworkOf, AnInterfaceThatDisappearsIsALoss) {
   const NetworkOfHosts network(2, 2);
   if (!network.whyNot().empty()) GTEST_SKIP() << network.whyNot();
   const TemporaryDirectory directory;
-  Shared<Meeting> state;
+  Shared<Barrier> state;
   ForkedRanks ranks(2, [&](int rank) {
     network.enter(rank);
     ::setenv("CTRAN_TCP_LOST_MILLIS", "1000", 1);

@@ -123,7 +123,7 @@ void expectWorks(Communicator& communicator) {
   for (int r = 0; r < communicator.size(); ++r) EXPECT_EQ(ranks[r], r);
 }
 
-void Meeting::arrive(int total) {
+void Barrier::arrive(int total) {
   if (++arrived == total) go = true;
   awaitFlag(go);
 }

@@ -118,7 +118,7 @@ void awaitStop(pid_t pid);
 void awaitFlag(const std::atomic<bool>& flag);
 
 /// Where ranks, and the test if it counts itself, wait for each other once.
-struct Meeting {
+struct Barrier {
   void arrive(int total);
   std::atomic<int> arrived;
   std::atomic<bool> go;

@@ -79,7 +79,7 @@ class Bench:
         self._place = place
         self._plan = plan
         self._store = store
-        self._meetings = 0
+        self._rendezvous = 0
 
     def rows(self, libraries: list[Library], operation: Operation) -> Iterator[Row]:
         """All libraries of one size, then of the next."""
@@ -159,7 +159,7 @@ class Bench:
 
     def _all(self, own: float) -> list[float]:
         """What every rank has, told to all."""
-        self._meetings += 1
-        prefix = f"bench/{self._meetings}"
+        self._rendezvous += 1
+        prefix = f"bench/{self._rendezvous}"
         self._store.set(f"{prefix}/{self._place.rank}", repr(float(own)))
         return [float(self._store.get(f"{prefix}/{r}")) for r in range(self._place.size)]

@@ -12,7 +12,7 @@ from torchcomms._errors import CommError
 from torchcomms.cli.doctor import self_test
 from torchcomms.cli.doctor.finding import Host, broken
 from torchcomms.cli.doctor.host import examine
-from torchcomms.cli.doctor.meeting import CameLate, LostFirst, Progress
+from torchcomms.cli.doctor.rendezvous import CameLate, LostFirst, Progress
 from torchcomms.cli.doctor.report import Finding, Place, Report
 from torchcomms.cli.doctor.text import text_of
 from torchcomms.version import __version__

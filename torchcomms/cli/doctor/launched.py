@@ -10,7 +10,7 @@ from torchcomms.cli.doctor import measure, reach, self_test
 from torchcomms.cli.doctor.finding import BROKEN, SLOW, Host, Outcome, broken, good, slow
 from torchcomms.cli.doctor.host import examine
 from torchcomms.cli.doctor.matrix import mark_odd
-from torchcomms.cli.doctor.meeting import Meeting, Member, Progress
+from torchcomms.cli.doctor.rendezvous import Member, Progress, Rendezvous
 from torchcomms.cli.doctor.report import Finding, Pair, Place, Report, merge
 from torchcomms.version import __version__
 
@@ -82,37 +82,37 @@ def clocks(pairs: list[Pair], members: dict[int, Member]) -> Outcome:
     return good(f"clocks of hosts are less than {_CLOCK_US / 1000:.0f} ms apart", *lines.values())
 
 
-def _presence(meeting: Meeting) -> Outcome:
-    away = sorted(set(range(meeting.size)) - set(meeting.present))
+def _presence(rendezvous: Rendezvous) -> Outcome:
+    away = sorted(set(range(rendezvous.size)) - set(rendezvous.present))
     if away:
         return broken(
-            f"ranks {', '.join(map(str, away))} of {meeting.size} did not answer",
+            f"ranks {', '.join(map(str, away))} of {rendezvous.size} did not answer",
             "look at their output: have they been started, and are they still there?",
         )
-    return good(f"all {meeting.size} ranks answer")
+    return good(f"all {rendezvous.size} ranks answer")
 
 
-def _world(meeting: Meeting, usable: bool, seconds: float) -> Outcome:
+def _world(rendezvous: Rendezvous, usable: bool, seconds: float) -> Outcome:
     """all_reduce of all ranks. Collective."""
     if not usable:
         return broken("left out, as some ranks cannot talk", "mend that first")
     small = large = 0.0
     error = ""
     try:
-        comm = measure.communicator(meeting, "all", meeting.rank, meeting.size, seconds)
+        comm = measure.communicator(rendezvous, "all", rendezvous.rank, rendezvous.size, seconds)
         try:
             small, large = self_test.exercise(comm)
         finally:
             comm.finalize()
     except Exception as failure:
         error = str(failure).splitlines()[0]
-    said = meeting.share("world", error, seconds + 10)
+    said = rendezvous.share("world", error, seconds + 10)
     failed = [f"rank {rank}: {what}" for rank, what in said.items() if what]
     if failed:
         return broken(
             "; ".join(failed[:4]), "TORCHCOMM_LOG=debug on these ranks says more", *failed[4:]
         )
-    return self_test.judge(meeting.size, small, large)
+    return self_test.judge(rendezvous.size, small, large)
 
 
 def run(host: Host, ranks_given: bool, seconds: float, progress: Progress) -> Report | None:
@@ -125,25 +125,25 @@ def run(host: Host, ranks_given: bool, seconds: float, progress: Progress) -> Re
     """
     rank, size, store = _rendezvous.resolve("doctor", None, timedelta(seconds=seconds))
     assert store is not None  # a launcher's ranks are several
-    meeting = Meeting(store, rank, size, seconds)
+    rendezvous = Rendezvous(store, rank, size, seconds)
     progress(f"waiting for {size} ranks")
-    told = meeting.share("members", asdict(Member.here(rank, host)))
+    told = rendezvous.share("members", asdict(Member.here(rank, host)))
     members = {number: Member(**said) for number, said in told.items()}
     if not ranks_given:
         mine = members[rank].identity
         host = replace(host, ranks=sum(one.identity == mine for one in members.values()))
     findings = [asdict(one) for one in examine(host, progress)]
-    by_rank = meeting.share("findings", findings)
-    chosen = [one for one in choose(members) if one in meeting.present]
+    by_rank = rendezvous.share("findings", findings)
+    chosen = [one for one in choose(members) if one in rendezvous.present]
     progress("connections between hosts")
-    holes = reach.find_holes(meeting, members, chosen, host)
+    holes = reach.find_holes(rendezvous, members, chosen, host)
     closed = {(min(h.source, h.target), max(h.source, h.target)) for h in holes}
-    pairs = measure.measure_pairs(meeting, members, chosen, closed, progress)
+    pairs = measure.measure_pairs(rendezvous, members, chosen, closed, progress)
     mark_odd(pairs)
     progress(f"all_reduce of {size} ranks")
-    usable = len(meeting.present) == size and all(one.result != BROKEN for one in pairs)
-    world = _world(meeting, usable, seconds)
-    meeting.leave()
+    usable = len(rendezvous.present) == size and all(one.result != BROKEN for one in pairs)
+    world = _world(rendezvous, usable, seconds)
+    rendezvous.leave()
     if rank != 0:
         return None
     report = Report(__version__)
@@ -151,7 +151,7 @@ def run(host: Host, ranks_given: bool, seconds: float, progress: Progress) -> Re
     report.findings = merge({r: [Finding(**one) for one in said] for r, said in by_rank.items()})
     everybody = sorted(members)
     for name, about, outcome in (
-        ("ranks", "whether all ranks answer", _presence(meeting)),
+        ("ranks", "whether all ranks answer", _presence(rendezvous)),
         ("connections", "firewalls between hosts", reach.outcome(holes, members, chosen)),
         ("pairs", "latency and bandwidth between ranks", name_pairs(pairs, members)),
         ("clocks", "clocks of the hosts", clocks(pairs, members)),

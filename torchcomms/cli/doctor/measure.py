@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from torchcomms import CommOptions, TorchComm, new_comm
 from torchcomms.cli.doctor.finding import BROKEN, GOOD
-from torchcomms.cli.doctor.meeting import Meeting, Member, Progress
+from torchcomms.cli.doctor.rendezvous import Member, Progress, Rendezvous
 from torchcomms.cli.doctor.report import Pair
 
 _ROUND_TRIPS = 2000
@@ -57,7 +57,9 @@ def rounds_of(chosen: list[int], machine: Callable[[int], str]) -> list[list[tup
     return rounds
 
 
-def communicator(meeting: Meeting, label: str, rank: int, size: int, seconds: float) -> TorchComm:
+def communicator(
+    rendezvous: Rendezvous, label: str, rank: int, size: int, seconds: float
+) -> TorchComm:
     options = CommOptions()
     options.rank, options.size = rank, size
     return new_comm(
@@ -66,7 +68,7 @@ def communicator(meeting: Meeting, label: str, rank: int, size: int, seconds: fl
         f"doctor/{label}",
         abort_process_on_timeout_or_error=False,
         timeout=timedelta(seconds=seconds),
-        store=dist.PrefixStore(f"doctor/{label}", meeting.store),
+        store=dist.PrefixStore(f"doctor/{label}", rendezvous.store),
         options=options,
     )
 
@@ -118,9 +120,9 @@ def _bandwidth(comm: TorchComm) -> float:
     return best
 
 
-def _measure(meeting: Meeting, pair: Pair, seconds: float) -> Pair:
+def _measure(rendezvous: Rendezvous, pair: Pair, seconds: float) -> Pair:
     label = f"{pair.a}-{pair.b}"
-    comm = communicator(meeting, label, int(meeting.rank == pair.b), 2, seconds)
+    comm = communicator(rendezvous, label, int(rendezvous.rank == pair.b), 2, seconds)
     try:
         half, offset = _round_trip(comm)
         pair.latency_us, pair.clock_offset_us = round(half, 2), round(offset, 1)
@@ -143,7 +145,7 @@ def _agreed(said: dict[int, Pair]) -> list[Pair]:
 
 
 def measure_pairs(
-    meeting: Meeting,
+    rendezvous: Rendezvous,
     members: dict[int, Member],
     chosen: list[int],
     holes: set[tuple[int, int]],
@@ -160,18 +162,20 @@ def measure_pairs(
         progress(f"pairs of ranks: round {number + 1} of {len(rounds)}")
         mine: Pair | None = None
         for a, b in pairs:
-            if not {a, b} <= set(meeting.present):
+            if not {a, b} <= set(rendezvous.present):
                 continue
             same = members[a].identity == members[b].identity
             if (a, b) in holes:
                 measured.append(Pair(a, b, BROKEN, same_host=same, error="cannot connect"))
-            elif meeting.rank in (a, b):
+            elif rendezvous.rank in (a, b):
                 mine = Pair(a, b, GOOD, same_host=same)
         if mine is not None:
             try:
-                mine = _measure(meeting, mine, _PAIR_SECONDS)
+                mine = _measure(rendezvous, mine, _PAIR_SECONDS)
             except Exception as error:
                 mine.result, mine.error = BROKEN, str(error).splitlines()[0]
-        told = meeting.share(f"pairs/{number}", asdict(mine) if mine else None, 4 * _PAIR_SECONDS)
+        told = rendezvous.share(
+            f"pairs/{number}", asdict(mine) if mine else None, 4 * _PAIR_SECONDS
+        )
         measured += _agreed({rank: Pair(**said) for rank, said in told.items() if said})
     return sorted(measured, key=lambda one: (one.a, one.b))

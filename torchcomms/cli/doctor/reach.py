@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from torchcomms.cli.doctor.addresses import local_addresses
 from torchcomms.cli.doctor.finding import Host, Outcome, broken, good
-from torchcomms.cli.doctor.meeting import Meeting, Member
 from torchcomms.cli.doctor.network import usable
+from torchcomms.cli.doctor.rendezvous import Member, Rendezvous
 
 _GREETING = b"torchcomms doctor\n"
 _CONNECT_SECONDS = 3.0
@@ -88,7 +88,7 @@ def _holes_to(source: int, target: int, ips: list[str], port: int) -> Hole | Non
 
 
 def find_holes(
-    meeting: Meeting, members: dict[int, Member], chosen: list[int], host: Host
+    rendezvous: Rendezvous, members: dict[int, Member], chosen: list[int], host: Host
 ) -> list[Hole]:
     """Everybody of `chosen` calls everybody else who is on another host. Collective."""
     listener = Listener()
@@ -100,10 +100,10 @@ def find_holes(
         "ips": [[one.ip, one.is_loopback] for one in addresses],
     }
     try:
-        told = meeting.share("reach/listen", mine)
+        told = rendezvous.share("reach/listen", mine)
         holes: list[Hole] = []
-        if meeting.rank in chosen:
-            me = members[meeting.rank]
+        if rendezvous.rank in chosen:
+            me = members[rendezvous.rank]
 
             def call(target: int) -> Hole | None:
                 other = members[target]
@@ -116,7 +116,7 @@ def find_holes(
             ]
             with ThreadPoolExecutor(_AT_ONCE) as pool:
                 holes = [hole for hole in pool.map(call, targets) if hole is not None]
-        found = meeting.share("reach/found", [[h.source, h.target, h.tried] for h in holes])
+        found = rendezvous.share("reach/found", [[h.source, h.target, h.tried] for h in holes])
     finally:
         listener.close()
     return [Hole(*one) for rank in sorted(found) for one in found[rank]]

@@ -15,7 +15,7 @@ from torch.distributed import TCPStore
 
 from torchcomms import ReduceOp, TorchComm, _variables
 from torchcomms.cli.doctor.finding import Check, Host, Outcome, broken, good, slow
-from torchcomms.cli.doctor.meeting import Progress
+from torchcomms.cli.doctor.rendezvous import Progress
 
 SECONDS = 60.0
 _MOST = 8

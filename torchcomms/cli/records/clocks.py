@@ -9,7 +9,7 @@ from torchcomms.cli.records.calls import collectives
 from torchcomms.cli.records.job import Communicator
 
 # None of these ends on any rank before it has been called on all.
-_MEETINGS = (
+_BARRIERS = (
     "barrier",
     "all_reduce",
     "all_gather",
@@ -88,7 +88,7 @@ def _bounds(communicator: Communicator, first: str, host: str) -> Iterable[tuple
 
 def _meets(operation: dict[str, Any]) -> bool:
     return (
-        operation["kind"] in _MEETINGS
+        operation["kind"] in _BARRIERS
         and operation["ended"] > 0
         and operation["error"] is None
         and (operation["bytes"] > 0 or operation["kind"] == "barrier")

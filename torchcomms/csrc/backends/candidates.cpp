@@ -120,10 +120,10 @@ Candidates::Candidates(const std::string& backend, const std::string& name, mill
   options.timeout = timeout;
   options.enable_reconfigure = true;
   options.abort_process_on_timeout_or_error = false;
-  meeting_ = TorchCommFactory::get().create_backend("ctran", at::kCPU, name, options);
+  bootstrap_ = TorchCommFactory::get().create_backend("ctran", at::kCPU, name, options);
 }
 
-std::string Candidates::handle() const { return prefix_ + meeting_->getInitHandle(); }
+std::string Candidates::handle() const { return prefix_ + bootstrap_->getInitHandle(); }
 
 CommOptions Candidates::meet(const ReconfigureOptions& options, CommOptions members) {
   ReconfigureOptions met = options;
@@ -138,12 +138,12 @@ CommOptions Candidates::meet(const ReconfigureOptions& options, CommOptions memb
     }
     handle.erase(0, prefix_.size());
   }
-  meeting_->reconfigure(met);
-  members.rank = meeting_->getRank();
-  members.size = meeting_->getSize();
+  bootstrap_->reconfigure(met);
+  members.rank = bootstrap_->getRank();
+  members.size = bootstrap_->getSize();
   members.timeout = met.timeout;
   if (!options.hints.empty()) members.hints = options.hints;
-  members.store = members.size == 1 ? nullptr : commonStore(*meeting_, met.timeout);
+  members.store = members.size == 1 ? nullptr : commonStore(*bootstrap_, met.timeout);
   return members;
 }
 

@@ -23,7 +23,7 @@ class Candidates {
 
  private:
   const std::string prefix_;
-  std::shared_ptr<TorchCommBackend> meeting_;
+  std::shared_ptr<TorchCommBackend> bootstrap_;
 };
 
 }  // namespace torch::comms

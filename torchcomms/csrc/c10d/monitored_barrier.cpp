@@ -22,11 +22,11 @@ constexpr milliseconds kSlack{5000};
 
 /// One monitored barrier in the store: a key of each rank, and rank 0's verdict. Programs look for
 /// the texts of PyTorch's own, so these say the same in the same words, and more.
-class Meeting {
+class Barrier {
  public:
   /// `members` is the uuid that all members have reconfigured with, if they have: those that came
   /// with it have met in no barrier before.
-  Meeting(c10d::Store& store, const TorchComm& comm, const std::string& members, uint64_t number,
+  Barrier(c10d::Store& store, const TorchComm& comm, const std::string& members, uint64_t number,
           milliseconds timeout)
       : store_(store),
         comm_(comm),
@@ -155,11 +155,11 @@ void BackendWrapper::monitoredBarrier(const c10d::BarrierOptions& opts, bool wai
     return work->wait();
   }
   const HostWait wait;
-  Meeting meeting(*store, *comm_, members, number, timeout);
+  Barrier barrier(*store, *comm_, members, number, timeout);
   if (rank_ == 0) {
-    meeting.lead(waitAllRanks);
+    barrier.lead(waitAllRanks);
   } else {
-    meeting.follow();
+    barrier.follow();
   }
 }
 

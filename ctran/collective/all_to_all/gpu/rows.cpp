@@ -31,8 +31,8 @@ void exchangeRowsOnGpus(GpuContext& gpu, const Collective& c, const GpuTarget& t
   move.team = gpu.team;
   move.input = bytesAt(c.input);
   move.output = bytesAt(c.output);
-  move.lanes = gpu.lanesOfPair(target);
-  gpu.run(kernels.move, gpu.shapeOfLanes(device::moveRowsLanes(gpu.size, move.lanes), target),
+  move.flows = gpu.flowsOfPair(target);
+  gpu.run(kernels.move, gpu.shapeOfFlows(device::moveRowsFlows(gpu.size, move.flows), target),
           &move, target);
 }
 

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "ctran/collective/exchange/lanes.cuh"
+#include "ctran/collective/exchange/flows.cuh"
 #include "ctran/collective/gpu/context.h"
 
 namespace ctran {
@@ -14,7 +14,7 @@ void broadcastInParts(GpuContext& gpu, const Collective& c, const GpuTarget& tar
   const uint32_t root = static_cast<uint32_t>(c.root);
   device::ExchangeArguments a{};
   a.team = gpu.team;
-  uint32_t lanes = 0;
+  uint32_t flows = 0;
   for (uint32_t r = 0; r < gpu.size; ++r) {
     if (r == root) continue;
     const size_t begin = std::min(bytes, (r < root ? r : r - 1) * share);
@@ -27,11 +27,11 @@ void broadcastInParts(GpuContext& gpu, const Collective& c, const GpuTarget& tar
       transfer.kind = device::kRelay;
       transfer.peer = root;
     }
-    gpu.deal(transfer, gpu.lanesOfPair(target));
+    gpu.deal(transfer, gpu.flowsOfPair(target));
     a.transfers[a.count++] = transfer;
-    lanes += transfer.lanes;
+    flows += transfer.flows;
   }
-  gpu.run(gpu.moving.lanes, gpu.shapeOfLanes(lanes, target), &a, target);
+  gpu.run(gpu.moving.flows, gpu.shapeOfFlows(flows, target), &a, target);
 }
 
 SizeRange broadcastInPartsSizes(const AlgorithmQuery& query) { return {query.bytes, 1 << 20}; }

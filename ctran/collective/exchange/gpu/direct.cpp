@@ -3,12 +3,12 @@
 namespace ctran {
 namespace {
 
-/// Every rank sends what it has for each other one, in steps on lanes: into room of the receiver,
+/// Every rank sends what it has for each other one, in steps on flows: into room of the receiver,
 /// which says when it may be written again, or straight to where it belongs if that is symmetric
 /// memory, and then there is no copy at all. The bytes of the collective over the links, one step.
 void exchangeDirectly(GpuContext& gpu, const Collective& c, const GpuTarget& target) {
   if (c.kind == CollectiveKind::Barrier) return;  // of one rank
-  exchangeOnLanes(gpu, GpuMessages::of(c, gpu.rank, gpu.size), target);
+  exchangeOnFlows(gpu, GpuMessages::of(c, gpu.rank, gpu.size), target);
 }
 
 std::string whyNotDirectly(const AlgorithmQuery& query) {

@@ -15,46 +15,46 @@ from torchcomms.cli.doctor import launched, reach
 from torchcomms.cli.doctor.finding import BROKEN, GOOD, SLOW
 from torchcomms.cli.doctor.matrix import mark_odd
 from torchcomms.cli.doctor.measure import rounds_of, tournament
-from torchcomms.cli.doctor.meeting import CameLate, LostFirst, Meeting, Member
+from torchcomms.cli.doctor.rendezvous import CameLate, LostFirst, Member, Rendezvous
 from torchcomms.cli.doctor.report import Finding, Pair, Place, Report, merge
 from torchcomms.cli.doctor.text import rank_list, text_of
 
 MEMBERS = {rank: Member(rank, f"host{rank}", f"m/host{rank}", "m") for rank in range(3)}
 
 
-def together(size: int, work: Callable[[Meeting], object], seconds: float = 30) -> list[object]:
+def together(size: int, work: Callable[[Rendezvous], object], seconds: float = 30) -> list[object]:
     """Runs it as so many ranks: threads that share a store."""
     store = dist.HashStore()
     with ThreadPoolExecutor(size) as pool:
-        return list(pool.map(lambda r: work(Meeting(store, r, size, seconds)), range(size)))
+        return list(pool.map(lambda r: work(Rendezvous(store, r, size, seconds)), range(size)))
 
 
 def test_ranks_see_the_same() -> None:
-    said = together(3, lambda meeting: meeting.share("x", meeting.rank * 10))
+    said = together(3, lambda rendezvous: rendezvous.share("x", rendezvous.rank * 10))
     assert said == [{0: 0, 1: 10, 2: 20}] * 3
 
 
 def test_a_rank_that_stays_away_is_named() -> None:
-    meeting = Meeting(dist.HashStore(), 0, 2, 0.05)
-    assert meeting.share("x", "here") == {0: "here"}
-    found = launched._presence(meeting)
+    rendezvous = Rendezvous(dist.HashStore(), 0, 2, 0.05)
+    assert rendezvous.share("x", "here") == {0: "here"}
+    found = launched._presence(rendezvous)
     assert found.result == BROKEN
     assert "ranks 1 of 2 did not answer" in found.reason
-    present = Meeting(dist.HashStore(), 0, 1, 1)
+    present = Rendezvous(dist.HashStore(), 0, 1, 1)
     assert launched._presence(present).result == GOOD
 
 
 def test_rank_0_that_stays_away_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchcomms.cli.doctor.meeting._GRACE_SECONDS", 0.0)
+    monkeypatch.setattr("torchcomms.cli.doctor.rendezvous._GRACE_SECONDS", 0.0)
     with pytest.raises(LostFirst, match="rank 0"):
-        Meeting(dist.HashStore(), 1, 2, 0.05).share("x", 1)
+        Rendezvous(dist.HashStore(), 1, 2, 0.05).share("x", 1)
 
 
 def test_a_rank_that_comes_too_late_is_told() -> None:
     store = dist.HashStore()
-    assert Meeting(store, 0, 2, 0.05).share("x", "here") == {0: "here"}
+    assert Rendezvous(store, 0, 2, 0.05).share("x", "here") == {0: "here"}
     with pytest.raises(CameLate, match="rank 1 came too late"):
-        Meeting(store, 1, 2, 0.05).share("x", "late")
+        Rendezvous(store, 1, 2, 0.05).share("x", "late")
 
 
 def test_a_port_that_is_closed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

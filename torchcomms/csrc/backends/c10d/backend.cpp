@@ -13,7 +13,7 @@
 #include "ctran/os/process.h"
 #include "torchcomms/csrc/backends/c10d/errors.hpp"
 #include "torchcomms/csrc/backends/c10d/group.hpp"
-#include "torchcomms/csrc/backends/meeting.hpp"
+#include "torchcomms/csrc/backends/rendezvous.hpp"
 #include "torchcomms/csrc/backends/stream/waiting.hpp"
 #include "torchcomms/csrc/current_stream.hpp"
 

@@ -9,7 +9,7 @@
 
 #include "ctran/stream/watchdog.h"
 #include "torchcomms/csrc/backends/ctran/store.hpp"
-#include "torchcomms/csrc/backends/meeting.hpp"
+#include "torchcomms/csrc/backends/rendezvous.hpp"
 #include "torchcomms/csrc/current_stream.hpp"
 
 namespace torch::comms {
@@ -72,7 +72,7 @@ nccl::Group& NcclBackend::group() const {
 std::string_view NcclBackend::getBackendName() const { return vendor_.backend; }
 
 nccl::GroupSetup NcclBackend::setup(const CommOptions& options,
-                                    std::shared_ptr<nccl::Bulletin> bulletin) const {
+                                    std::shared_ptr<nccl::OutOfBand> outOfBand) const {
   const int rank = options.rank.value();
   const int size = options.size.value();
   nccl::Hints hints = nccl::parseHints(options.hints, *library_);
@@ -88,7 +88,7 @@ nccl::GroupSetup NcclBackend::setup(const CommOptions& options,
           std::make_shared<ErrorMonitor>("rank " + std::to_string(rank) + " of communicator '" +
                                              options.name + "' (" + vendor_.backend + ")",
                                          options.abort_process_on_timeout_or_error),
-          std::move(bulletin)};
+          std::move(outOfBand)};
 }
 
 void NcclBackend::init(at::Device device, std::string_view name, const CommOptions& options) {
@@ -124,10 +124,10 @@ void NcclBackend::form(CommOptions made, std::chrono::milliseconds usual) {
                            " ranks needs a store through which they find each other",
                        {}, {}, "set CommOptions::store, to a TCPStore for instance");
   }
-  auto bulletin =
-      store ? nccl::Bulletin::open(store, made.rank.value(), made.size.value()) : nullptr;
+  auto outOfBand =
+      store ? nccl::OutOfBand::open(store, made.rank.value(), made.size.value()) : nullptr;
   device_ = device;
-  auto group = std::make_shared<nccl::Group>(setup(made, std::move(bulletin)));
+  auto group = std::make_shared<nccl::Group>(setup(made, std::move(outOfBand)));
   group->create(id, deadline, made.timeout);
   made.timeout = usual;
   adopt(std::move(group), made);
@@ -144,7 +144,7 @@ void NcclBackend::adopt(std::shared_ptr<nccl::Group> group, const CommOptions& o
   }
   barrierWord_ = at::zeros({1}, at::TensorOptions(device_).dtype(at::kFloat));
   ctran::Watchdog::add(group);
-  if (const auto& bulletin = group->setup().bulletin) bulletin->meetPeers();
+  if (const auto& outOfBand = group->setup().outOfBand) outOfBand->meetPeers();
 }
 
 Candidates& NcclBackend::candidates() const {
@@ -194,12 +194,12 @@ std::shared_ptr<NcclBackend> NcclBackend::part(const std::vector<int>& ranks,
   made.name = name;
   made.rank = static_cast<int>(std::find(ranks.begin(), ranks.end(), getRank()) - ranks.begin());
   made.size = static_cast<int>(ranks.size());
-  std::shared_ptr<nccl::Bulletin> bulletin;
-  if (const auto& all = whole.setup().bulletin; all && ranks.size() > 1) {
-    bulletin = all->part("split/" + std::to_string(number) + "/" + std::to_string(color),
-                         made.rank.value(), made.size.value());
+  std::shared_ptr<nccl::OutOfBand> outOfBand;
+  if (const auto& all = whole.setup().outOfBand; all && ranks.size() > 1) {
+    outOfBand = all->part("split/" + std::to_string(number) + "/" + std::to_string(color),
+                          made.rank.value(), made.size.value());
   }
-  auto group = std::make_shared<nccl::Group>(child->setup(made, std::move(bulletin)));
+  auto group = std::make_shared<nccl::Group>(child->setup(made, std::move(outOfBand)));
   group->splitFrom(whole, color, made.rank.value(), deadline, options.timeout);
   child->adopt(std::move(group), made);
   return child;

@@ -82,7 +82,7 @@ class NcclBackend final : public BuiltinBackend {
   void adopt(std::shared_ptr<nccl::Group> group, const CommOptions& options);
   Candidates& candidates() const;
   nccl::GroupSetup setup(const CommOptions& options,
-                         std::shared_ptr<nccl::Bulletin> bulletin) const;
+                         std::shared_ptr<nccl::OutOfBand> outOfBand) const;
   /// Enqueues what `put` puts on a stream, behind what `current` holds; returns null while that
   /// captures. `together`: all ranks do the same.
   std::shared_ptr<ctran::StreamOperation> enqueue(const ctran::EnqueueOptions& options,

@@ -40,8 +40,8 @@ bool takeApart(const Library& library, Comm handle) {
 }  // namespace
 
 std::function<void()> Group::announce(const ctran::Error& error) {
-  if (!setup_.bulletin) return {};
-  const std::shared_future<bool> told = setup_.bulletin->announce(error);
+  if (!setup_.outOfBand) return {};
+  const std::shared_future<bool> told = setup_.outOfBand->announce(error);
   return [told] {
     const HostWait wait;
     told.wait_for(kTellingPatience);

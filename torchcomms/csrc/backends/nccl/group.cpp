@@ -134,7 +134,7 @@ void Group::finalize(Clock::time_point deadline, milliseconds timeout) {
   EngineWaitHooks hooks;
   drain(&hooks);
   throwIfBroken();
-  if (setup_.bulletin) setup_.bulletin->leave();
+  if (setup_.outOfBand) setup_.outOfBand->leave();
   // The library would wait for the graphs to go, and they may be replayed until then: the last of
   // them takes the group along.
   if (!hasGraphs()) leave(deadline, timeout);

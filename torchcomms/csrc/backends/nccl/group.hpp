@@ -15,9 +15,9 @@
 #include "ctran/base/error.h"
 #include "ctran/stream/replays.h"
 #include "ctran/stream/stream_queue.h"
-#include "torchcomms/csrc/backends/nccl/bulletin.hpp"
 #include "torchcomms/csrc/backends/nccl/hints.hpp"
 #include "torchcomms/csrc/backends/nccl/library.hpp"
+#include "torchcomms/csrc/backends/nccl/out_of_band.hpp"
 #include "torchcomms/csrc/error_monitor.hpp"
 
 namespace torch::comms::nccl {
@@ -37,7 +37,7 @@ struct GroupSetup {
   Hints hints;
   bool highPriority = false;
   std::shared_ptr<ErrorMonitor> monitor;
-  std::shared_ptr<Bulletin> bulletin;  ///< null for one rank
+  std::shared_ptr<OutOfBand> outOfBand;  ///< null for one rank
 };
 
 /// A communicator of the library, with its operations. The backend, its works and the watchdog
@@ -110,7 +110,7 @@ class Group final : public ctran::StreamQueue, public std::enable_shared_from_th
   struct Verdict {
     uint64_t sequence;
     Clock::time_point until;
-    std::future<Bulletin::Missing> answer;
+    std::future<OutOfBand::Missing> answer;
   };
 
   Config config() const;
@@ -143,7 +143,7 @@ class Group final : public ctran::StreamQueue, public std::enable_shared_from_th
   void lookForErrors();
   std::optional<Late> findLateCall(Clock::time_point now);
   void lookAtDeadlines(Clock::time_point now);
-  void lookAtBulletin(Clock::time_point now);
+  void checkOutOfBand(Clock::time_point now);
   /// Returns how long the current call of the library has taken.
   Clock::duration callAge(Clock::time_point now) const;
   /// Returns whether something takes longer than it does when all is well.
@@ -168,7 +168,7 @@ class Group final : public ctran::StreamQueue, public std::enable_shared_from_th
   // Used by the watchdog only.
   std::optional<Replays::Running> running_;
   std::optional<Verdict> verdict_;
-  std::future<Bulletin::News> news_;
+  std::future<OutOfBand::News> news_;
   Clock::time_point newsAsked_{};
 };
 

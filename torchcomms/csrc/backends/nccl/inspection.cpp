@@ -19,7 +19,7 @@ using ctran::ErrorKind;
 using std::chrono::milliseconds;
 
 /// An operation that takes longer than this makes us look whether another rank has given up.
-constexpr milliseconds kBulletinInterval{500};
+constexpr milliseconds kOutOfBandInterval{500};
 /// How long other ranks may take to say that they wait, too; and the store to tell.
 constexpr milliseconds kMissingPatience{1500};
 constexpr milliseconds kStorePatience{500};
@@ -37,7 +37,7 @@ bool Group::inspect() {
       lookForErrors();
     }
     if (!isBroken()) lookAtDeadlines(now);
-    if (!isBroken() && setup_.bulletin) lookAtBulletin(now);
+    if (!isBroken() && setup_.outOfBand) checkOutOfBand(now);
   } catch (const ctran::Error& error) {
     breakWith(error);
   } catch (const std::exception& error) {
@@ -89,7 +89,7 @@ std::optional<Group::Late> Group::findLateCall(Clock::time_point now) {
 void Group::lookAtDeadlines(Clock::time_point now) {
   const std::optional<Late> late = findLateCall(now);
   if (!late) return verdict_.reset();
-  const auto give = [&](const Bulletin::Missing& missing) {
+  const auto give = [&](const OutOfBand::Missing& missing) {
     std::string found;
     if (missing) {
       found = missing->empty() ? "; all ranks wait in it"
@@ -102,13 +102,13 @@ void Group::lookAtDeadlines(Clock::time_point now) {
                            missing.value_or(std::vector<int>()), std::string(late->op),
                            error.hint()));
   };
-  if (!setup_.bulletin) return give(std::nullopt);
+  if (!setup_.outOfBand) return give(std::nullopt);
   if (!verdict_ || verdict_->sequence != late->sequence) {
     verdict_ = Verdict{late->sequence, now + kMissingPatience + kStorePatience,
-                       setup_.bulletin->findMissing(late->sequence, kMissingPatience)};
+                       setup_.outOfBand->findMissing(late->sequence, kMissingPatience)};
   }
   if (verdict_->answer.wait_for(milliseconds(0)) == std::future_status::ready) {
-    const Bulletin::Missing missing = verdict_->answer.get();
+    const OutOfBand::Missing missing = verdict_->answer.get();
     verdict_.reset();
     give(missing);
   } else if (now > verdict_->until) {
@@ -117,18 +117,18 @@ void Group::lookAtDeadlines(Clock::time_point now) {
 }
 
 bool Group::waitsLong(Clock::time_point now) {
-  if (callAge(now) > kBulletinInterval) return true;
-  if (running_ && now - running_->since > kBulletinInterval) return true;
+  if (callAge(now) > kOutOfBandInterval) return true;
+  if (running_ && now - running_->since > kOutOfBandInterval) return true;
   const std::lock_guard lock(streamsMutex_);
   return std::any_of(streams_.begin(), streams_.end(), [&](const OneStream& one) {
-    return !one.operations.empty() && now - one.operations.front()->start() > kBulletinInterval;
+    return !one.operations.empty() && now - one.operations.front()->start() > kOutOfBandInterval;
   });
 }
 
-void Group::lookAtBulletin(Clock::time_point now) {
+void Group::checkOutOfBand(Clock::time_point now) {
   if (news_.valid()) {
     if (news_.wait_for(milliseconds(0)) != std::future_status::ready) return;
-    const Bulletin::News news = news_.get();
+    const OutOfBand::News news = news_.get();
     if (news.error) return breakWith(*news.error, /*tellOthers=*/false);
     if (news.dead.empty() || !waitsLong(now)) return;
     breakWith(ctran::Error(ErrorKind::PeerLost,
@@ -136,9 +136,9 @@ void Group::lookAtBulletin(Clock::time_point now) {
                                "' has died; an operation of rank " + std::to_string(rank()) +
                                " waits for it",
                            news.dead, {}, "look at what that rank has written"));
-  } else if (now - newsAsked_ >= kBulletinInterval && waitsLong(now)) {
+  } else if (now - newsAsked_ >= kOutOfBandInterval && waitsLong(now)) {
     newsAsked_ = now;
-    news_ = setup_.bulletin->read(kWatchPeers.get());
+    news_ = setup_.outOfBand->read(kWatchPeers.get());
   }
 }
 

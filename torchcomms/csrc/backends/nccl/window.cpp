@@ -30,10 +30,10 @@ class NcclBackend::WindowHost final : public ctran::GpuWindowHost {
 
   std::vector<std::string> exchange(const std::string& own) override {
     group_->throwIfBroken();
-    const auto& bulletin = group_->setup().bulletin;
-    if (!bulletin) return {own};
-    return bulletin->exchange(name_ + "/" + std::to_string(exchanges_++), own,
-                              backend_.options_.timeout);
+    const auto& outOfBand = group_->setup().outOfBand;
+    if (!outOfBand) return {own};
+    return outOfBand->exchange(name_ + "/" + std::to_string(exchanges_++), own,
+                               backend_.options_.timeout);
   }
 
   ctran::StreamQueue& queue() override { return *group_; }

@@ -2,38 +2,38 @@
 
 #include "ctran/gpu/device/operation.cuh"
 
-// Lanes: streams of steps of up to Team::stepBytes from one rank to another. The sender puts a step
-// into the receiver's memory and raises the lane's `ready` flag there; the receiver, when it has
+// Flows: streams of steps of up to Team::stepBytes from one rank to another. The sender puts a step
+// into the receiver's memory and raises the flow's `ready` flag there; the receiver, when it has
 // used the step, raises the `credit` flag at the sender. Flags count steps, for ever; a step's slot
 // is its number modulo kDepth, and is written again only after the credit of the step it held. So a
-// lane is at rest between any two operations, whoever took part in them, and needs no barrier.
+// flow is at rest between any two operations, whoever took part in them, and needs no barrier.
 //
-// A lane is driven by one block at each end. Data are published by the block's barrier and one
+// A flow is driven by one block at each end. Data are published by the block's barrier and one
 // thread's fence before the flag, and read past the first-level cache after an acquire of the flag
 // and the block's barrier.
 
 namespace ctran::device {
 
-CTRAN_INLINE char* stepOf(const Team& team, u32 from, u32 to, u32 lane, u32 step) {
+CTRAN_INLINE char* stepOf(const Team& team, u32 from, u32 to, u32 flow, u32 step) {
   return team.steps[to] +
-         (static_cast<u64>(from * team.lanes + lane) * kDepth + step % kDepth) * team.stepBytes;
+         (static_cast<u64>(from * team.flows + flow) * kDepth + step % kDepth) * team.stepBytes;
 }
 
-CTRAN_INLINE u32* readyOf(const Team& team, u32 from, u32 to, u32 lane) {
-  return team.flags[to] + (from * kMaxLanes + lane) * kFlagWords;
+CTRAN_INLINE u32* readyOf(const Team& team, u32 from, u32 to, u32 flow) {
+  return team.flags[to] + (from * kMaxFlows + flow) * kFlagWords;
 }
 
-CTRAN_INLINE u32* creditOf(const Team& team, u32 from, u32 to, u32 lane) {
-  return team.flags[from] + ((kMaxRanks + to) * kMaxLanes + lane) * kFlagWords;
+CTRAN_INLINE u32* creditOf(const Team& team, u32 from, u32 to, u32 flow) {
+  return team.flags[from] + ((kMaxRanks + to) * kMaxFlows + flow) * kFlagWords;
 }
 
 /// What the first step of a message is labelled with: its bytes, and its tag.
-CTRAN_INLINE Word16* labelOf(const Team& team, u32 from, u32 to, u32 lane, u32 step) {
+CTRAN_INLINE Word16* labelOf(const Team& team, u32 from, u32 to, u32 flow, u32 step) {
   return reinterpret_cast<Word16*>(team.flags[to] + kFlags * kFlagWords) +
-         (from * kMaxLanes + lane) * kDepth + step % kDepth;
+         (from * kMaxFlows + flow) * kDepth + step % kDepth;
 }
 
-/// How every kernel on lanes begins; false: the communicator has failed, return.
+/// How every kernel on flows begins; false: the communicator has failed, return.
 CTRAN_INLINE bool enter(const Team& team, const Block& block) {
   const u32 failed = loadRelaxed(&team.state->failed);
   if (block.thread == 0) *block.guard = {};

@@ -23,7 +23,7 @@ namespace torch::comms::nccl {
 ///
 /// The store may be on a host that has gone, and never answer. So the watchdog, which must end what
 /// hangs, asks on threads of their own, and does without an answer that does not come.
-class Bulletin : public std::enable_shared_from_this<Bulletin> {
+class OutOfBand : public std::enable_shared_from_this<OutOfBand> {
  public:
   struct News {
     std::optional<ctran::Error> error;  ///< what another rank has announced
@@ -33,9 +33,9 @@ class Bulletin : public std::enable_shared_from_this<Bulletin> {
   using Missing = std::optional<std::vector<int>>;
 
   /// Opens one for the ranks that share `store`, which nothing else uses.
-  static std::shared_ptr<Bulletin> open(c10::intrusive_ptr<c10d::Store> store, int rank, int size);
+  static std::shared_ptr<OutOfBand> open(c10::intrusive_ptr<c10d::Store> store, int rank, int size);
   /// Opens one for some of these ranks, under a name that they agree on.
-  std::shared_ptr<Bulletin> part(const std::string& name, int rank, int size) const;
+  std::shared_ptr<OutOfBand> part(const std::string& name, int rank, int size) const;
 
   /// Finds out which ranks run on this host. Called after all ranks have opened theirs. Waits for
   /// it, because the store may be gone with the first rank that dies.
@@ -57,8 +57,8 @@ class Bulletin : public std::enable_shared_from_this<Bulletin> {
   void leave();
 
  private:
-  Bulletin(c10::intrusive_ptr<c10d::Store> store, c10::intrusive_ptr<c10d::Store> own, int rank,
-           int size);
+  OutOfBand(c10::intrusive_ptr<c10d::Store> store, c10::intrusive_ptr<c10d::Store> own, int rank,
+            int size);
   /// Runs `question` on a thread of its own. The answer is empty if it throws.
   template <typename Answer, typename Question>
   std::future<Answer> ask(Question question);

@@ -40,8 +40,8 @@ class Pieces {
 };
 
 /// Streams of bytes from each rank of a host to each, of lengths that only the senders know.
-struct Parcels {
-  explicit Parcels(int ranks) : out(ranks), in(ranks), sizes(ranks) {}
+struct HostMessages {
+  explicit HostMessages(int ranks) : out(ranks), in(ranks), sizes(ranks) {}
 
   FrameMemory frame;
   std::vector<Pieces> out, in;
@@ -60,6 +60,6 @@ struct Parcels {
 /// One round carries the sizes and, if all that a rank sends fits, the data. Larger data follows in
 /// as many rounds as the largest stream of any rank takes. Every byte is written and read once, as
 /// soon as it is there.
-Task exchange(Parcels& parcels, ShmContext* shm, bool first);
+Task exchange(HostMessages& messages, ShmContext* shm, bool first);
 
 }  // namespace ctran

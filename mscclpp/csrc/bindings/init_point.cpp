@@ -4,25 +4,26 @@
 namespace mscclpp::python {
 namespace {
 
-using ctran::api::Meeting;
+using ctran::api::InitPoint;
 using ctran::api::Rendezvous;
 
-struct MeetingObject {
-  PyObject_HEAD std::unique_ptr<Meeting> meeting;
+struct InitPointObject {
+  PyObject_HEAD std::unique_ptr<InitPoint> initPoint;
 };
 
 PyTypeObject* type = nullptr;
 
 void destroy(PyObject* object) {
-  auto& meeting = reinterpret_cast<MeetingObject*>(object)->meeting;
-  meeting.~unique_ptr();
+  auto& initPoint = reinterpret_cast<InitPointObject*>(object)->initPoint;
+  initPoint.~unique_ptr();
   PyTypeObject* const type = Py_TYPE(object);
   type->tp_free(object);
   Py_DECREF(type);
 }
 
 PyObject* handle(PyObject* object, void*) {
-  return PyUnicode_FromString(reinterpret_cast<MeetingObject*>(object)->meeting->handle().c_str());
+  return PyUnicode_FromString(
+      reinterpret_cast<InitPointObject*>(object)->initPoint->handle().c_str());
 }
 
 std::vector<std::string> strings(PyObject* list, const char* what) {
@@ -55,17 +56,17 @@ PyObject* form(PyObject* object, PyObject* arguments) {
     options.name = name;
     options.timeout = duration(seconds);
     Waiting hooks;
-    return newCommunicator(reinterpret_cast<MeetingObject*>(object)->meeting->form(
+    return newCommunicator(reinterpret_cast<InitPointObject*>(object)->initPoint->form(
         strings(handles, "handles"), "mscclpp", options, &hooks));
   });
 }
 
 PyObject* open(PyObject*, PyObject*) {
   return guarded([&] {
-    auto meeting = std::make_unique<Meeting>();
+    auto initPoint = std::make_unique<InitPoint>();
     Ref object = checked(type->tp_alloc(type, 0));
-    new (&reinterpret_cast<MeetingObject*>(object.get())->meeting)
-        std::unique_ptr<Meeting>(std::move(meeting));
+    new (&reinterpret_cast<InitPointObject*>(object.get())->initPoint)
+        std::unique_ptr<InitPoint>(std::move(initPoint));
     return object.release();
   });
 }
@@ -108,7 +109,7 @@ PyType_Slot slots[] = {
 };
 
 PyMethodDef functions[] = {
-    {"open_meeting", open, METH_NOARGS, "open_meeting(): a Meeting"},
+    {"open_init_point", open, METH_NOARGS, "open_init_point(): an InitPoint"},
     {"gather", gather, METH_VARARGS,
      "gather(address, secret, rank, size, word, seconds): the words of all ranks; rank 0 listens "
      "at the address"},
@@ -117,8 +118,8 @@ PyMethodDef functions[] = {
 
 }  // namespace
 
-bool addMeeting(PyObject* module) {
-  PyType_Spec spec{"mscclpp._runtime.Meeting", sizeof(MeetingObject), 0,
+bool addInitPoint(PyObject* module) {
+  PyType_Spec spec{"mscclpp._runtime.InitPoint", sizeof(InitPointObject), 0,
                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
   type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
   return type != nullptr && PyModule_AddFunctions(module, functions) == 0 &&

@@ -1,4 +1,4 @@
-#include "torchcomms/csrc/backends/meeting.hpp"
+#include "torchcomms/csrc/backends/rendezvous.hpp"
 
 #include <algorithm>
 #include <array>
@@ -134,8 +134,8 @@ c10::intrusive_ptr<c10d::Store> meet(const c10::intrusive_ptr<c10d::Store>& stor
       keys.remove(key);
       throw;
     }
-    // All ranks that came have read it, and none leaves before the word below; so the next meeting
-    // at this key cannot be mistaken for this one.
+    // All ranks that came have read it, and none leaves before the word below; so the next
+    // rendezvous at this key cannot be mistaken for this one.
     keys.remove(key);
     keys.set(prefix + "/all", missing.empty() ? kCome : written(missing));
     if (!missing.empty()) someMissing(key, missing, timeout);

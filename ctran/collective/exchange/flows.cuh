@@ -1,22 +1,22 @@
 #pragma once
 
-#include "ctran/gpu/device/lane.cuh"
+#include "ctran/gpu/device/flow.cuh"
 #include "ctran/gpu/device/symmetric.cuh"
 
-// Messages between ranks over lanes: what gather, scatter, broadcast, all-gather, all-to-all, send
+// Messages between ranks over flows: what gather, scatter, broadcast, all-gather, all-to-all, send
 // and receive come to when there is much to move. Every message is cut into steps, dealt out to a
-// number of lanes that both ends derive from its size; a block serves one lane of one message. The
+// number of flows that both ends derive from its size; a block serves one flow of one message. The
 // sender pushes, which is the transfer; the receiver copies from its own memory.
 //
-// Several messages from one rank to another are a chain: a block serves one lane of all of them, in
-// order. Chains do not wait for each other, nor do the lanes of one. Both ends have the same chain,
-// whether in one kernel or in several, so every lane sees the same messages in the same order.
+// Several messages from one rank to another are a chain: a block serves one flow of all of them, in
+// order. Chains do not wait for each other, nor do the flows of one. Both ends have the same chain,
+// whether in one kernel or in several, so every flow sees the same messages in the same order.
 //
-// Where nothing else has checked that both ends mean the same message, its first step on every lane
+// Where nothing else has checked that both ends mean the same message, its first step on every flow
 // carries a label: the receiver refuses what it does not await before it gives the first credit.
 // Such a message may be of nothing, which is one empty step.
 //
-// A message of more than kDepth steps on a lane goes straight to its place after those, if the
+// A message of more than kDepth steps on a flow goes straight to its place after those, if the
 // receiver's memory is mapped by all: the receiver offers it with its first credit, for which the
 // sender waits before that step anyway. One step of nothing follows, which says that all is there.
 
@@ -32,12 +32,12 @@ struct Transfer {
   u64 bytes = 0;
   u32 kind = kSend;
   u32 peer = 0;
-  u32 lanes = 0;
+  u32 flows = 0;
   u32 stepBytes = 0;   ///< what a step carries, at most Team::stepBytes
   u32 isLabelled = 0;  ///< not 0: with bytes and tag
   u32 sendTag = 0;
   u32 receiveTag = 0;
-  u32 blocks = 0;     ///< of the first of a chain: the most lanes that one of the chain has
+  u32 blocks = 0;     ///< of the first of a chain: the most flows that one of the chain has
   u32 next = 0;       ///< which comes after it in the chain; 0: none
   Word16 offer = {};  ///< of a receive: where others have `to`, if they do
 };
@@ -69,16 +69,16 @@ CTRAN_INLINE Word16 makeLabel(u64 bytes, u32 tag) {
   return {{static_cast<u32>(bytes), static_cast<u32>(bytes >> 32), tag, 0}};
 }
 
-/// One end of a lane while a message passes.
-struct LaneEnd {
-  u32 lane;
+/// One end of a flow while a message passes.
+struct FlowEnd {
+  u32 flow;
   u32 step;  ///< the next one's number
 };
 
 /// Whether there is room for the next step; by one thread, before a barrier.
 CTRAN_INLINE void awaitRoom(const Team& team, const Block& block, const Transfer& t,
-                            const LaneEnd& end) {
-  awaitFlag(team, block, creditOf(team, team.rank, t.peer, end.lane), end.step + 1 - kDepth,
+                            const FlowEnd& end) {
+  awaitFlag(team, block, creditOf(team, team.rank, t.peer, end.flow), end.step + 1 - kDepth,
             t.peer);
 }
 
@@ -87,27 +87,27 @@ CTRAN_INLINE Word16* offerAt(u32* credit) { return reinterpret_cast<Word16*>(cre
 
 /// There is room for it. `more`: waits for that of the next, too. False, as below: a wait has
 /// failed, return.
-CTRAN_INLINE bool sendStep(const Team& team, const Block& block, const Transfer& t, LaneEnd& end,
+CTRAN_INLINE bool sendStep(const Team& team, const Block& block, const Transfer& t, FlowEnd& end,
                            u64 at, bool isFirst, bool more) {
   const u64 bytes = t.bytes - at < t.stepBytes ? t.bytes - at : t.stepBytes;
   const auto source = bytesOf<const char>(t.from + at, bytes);
-  Word16* slot = reinterpret_cast<Word16*>(stepOf(team, team.rank, t.peer, end.lane, end.step));
+  Word16* slot = reinterpret_cast<Word16*>(stepOf(team, team.rank, t.peer, end.flow, end.step));
   readUser(block, source, [&](u32 i, const Word16& v) { slot[i] = v; });
   ++end.step;
   if (block.thread == 0 && more) awaitRoom(team, block, t, end);
   if (!goesOn(block)) return false;
   if (block.thread == publisherOf(block)) {
     if (isFirst && t.isLabelled) {
-      *labelOf(team, team.rank, t.peer, end.lane, end.step - 1) = makeLabel(t.bytes, t.sendTag);
+      *labelOf(team, team.rank, t.peer, end.flow, end.step - 1) = makeLabel(t.bytes, t.sendTag);
     }
     fenceSystem();
-    storeFenced(readyOf(team, team.rank, t.peer, end.lane), end.step);
+    storeFenced(readyOf(team, team.rank, t.peer, end.flow), end.step);
   }
   return true;
 }
 
-/// The rest of the lane's part of a message, from `at` on, to where the receiver has offered.
-CTRAN_INLINE void sendRest(const Team& team, const Block& block, const Transfer& t, LaneEnd& end,
+/// The rest of the flow's part of a message, from `at` on, to where the receiver has offered.
+CTRAN_INLINE void sendRest(const Team& team, const Block& block, const Transfer& t, FlowEnd& end,
                            u64 at, u64 stride, const Word16& offer) {
   char* to = offered(team, t.peer, offer);
   for (; at < t.bytes; at += stride) {
@@ -120,21 +120,21 @@ CTRAN_INLINE void sendRest(const Team& team, const Block& block, const Transfer&
   block.sync();
   if (block.thread == publisherOf(block)) {
     fenceSystem();
-    storeFenced(readyOf(team, team.rank, t.peer, end.lane), end.step);
+    storeFenced(readyOf(team, team.rank, t.peer, end.flow), end.step);
   }
 }
 
 /// That has arrived when this returns.
 CTRAN_INLINE bool receiveRest(const Team& team, const Block& block, const Transfer& t,
-                              LaneEnd& end) {
+                              FlowEnd& end) {
   ++end.step;
   if (block.thread == 0) {
-    awaitFlag(team, block, readyOf(team, t.peer, team.rank, end.lane), end.step, t.peer);
+    awaitFlag(team, block, readyOf(team, t.peer, team.rank, end.flow), end.step, t.peer);
   }
   if (!goesOn(block)) return false;
   if (block.thread == publisherOf(block)) {
     fenceSystem();
-    storeFenced(creditOf(team, t.peer, team.rank, end.lane), end.step);
+    storeFenced(creditOf(team, t.peer, team.rank, end.flow), end.step);
   }
   return true;
 }
@@ -162,19 +162,19 @@ CTRAN_NOINLINE void checkLabel(const Team& team, Guard* guard, u32 peer, const W
 }
 
 /// `offers`: says with the credit where the rest may go.
-CTRAN_INLINE bool receiveStep(const Team& team, const Block& block, const Transfer& t, LaneEnd& end,
+CTRAN_INLINE bool receiveStep(const Team& team, const Block& block, const Transfer& t, FlowEnd& end,
                               u64 at, bool isFirst, bool offers) {
   if (block.thread == 0) {
-    awaitFlag(team, block, readyOf(team, t.peer, team.rank, end.lane), end.step + 1, t.peer);
+    awaitFlag(team, block, readyOf(team, t.peer, team.rank, end.flow), end.step + 1, t.peer);
   }
   if (!goesOn(block)) return false;
   const u64 bytes = t.bytes - at < t.stepBytes ? t.bytes - at : t.stepBytes;
   const auto target = bytesOf<char>(t.to + at, bytes);
   const Word16* slot =
-      reinterpret_cast<const Word16*>(stepOf(team, t.peer, team.rank, end.lane, end.step));
+      reinterpret_cast<const Word16*>(stepOf(team, t.peer, team.rank, end.flow, end.step));
   writeUser(block, target, [&](u32 i) { return loadWords(slot + i); });
   if (isFirst && t.isLabelled) {
-    const Word16* label = labelOf(team, t.peer, team.rank, end.lane, end.step);
+    const Word16* label = labelOf(team, t.peer, team.rank, end.flow, end.step);
     if (block.thread == 0)
       checkLabel(team, block.guard, t.peer, label, makeLabel(t.bytes, t.receiveTag));
     if (!goesOn(block)) return false;
@@ -183,7 +183,7 @@ CTRAN_INLINE bool receiveStep(const Team& team, const Block& block, const Transf
   }
   ++end.step;
   if (block.thread == publisherOf(block)) {
-    u32* credit = creditOf(team, t.peer, team.rank, end.lane);
+    u32* credit = creditOf(team, t.peer, team.rank, end.flow);
     if (offers) *offerAt(credit) = t.offer;
     fenceSystem();
     storeFenced(credit, end.step);
@@ -198,32 +198,32 @@ CTRAN_INLINE void copyStep(const Block& block, const Transfer& t, u64 at) {
   copyUser(block, source, target);
 }
 
-CTRAN_INLINE void relay(const Team& team, const Block& block, const Transfer& t, u32 lane) {
+CTRAN_INLINE void relay(const Team& team, const Block& block, const Transfer& t, u32 flow) {
   const auto gets = [&](u32 r) { return r != team.rank && r != t.peer; };
-  const u32 first = team.state->received[t.peer][lane];
+  const u32 first = team.state->received[t.peer][flow];
   u32 k = 0;
-  for (u64 at = static_cast<u64>(lane) * t.stepBytes; at < t.bytes;
-       at += static_cast<u64>(t.lanes) * t.stepBytes, ++k) {
+  for (u64 at = static_cast<u64>(flow) * t.stepBytes; at < t.bytes;
+       at += static_cast<u64>(t.flows) * t.stepBytes, ++k) {
     for (u32 r = block.thread; r < team.size; r += block.threads) {
       if (r == team.rank) {
-        awaitFlag(team, block, readyOf(team, t.peer, team.rank, lane), first + k + 1, t.peer);
+        awaitFlag(team, block, readyOf(team, t.peer, team.rank, flow), first + k + 1, t.peer);
       } else if (gets(r)) {
-        awaitFlag(team, block, creditOf(team, team.rank, r, lane),
-                  team.state->sent[r][lane] + k + 1 - kDepth, r);
+        awaitFlag(team, block, creditOf(team, team.rank, r, flow),
+                  team.state->sent[r][flow] + k + 1 - kDepth, r);
       }
     }
     if (!goesOn(block)) return;
     const u64 bytes = t.bytes - at < t.stepBytes ? t.bytes - at : t.stepBytes;
     const auto target = bytesOf<char>(t.to + at, bytes);
     const Word16* slot =
-        reinterpret_cast<const Word16*>(stepOf(team, t.peer, team.rank, lane, first + k));
+        reinterpret_cast<const Word16*>(stepOf(team, t.peer, team.rank, flow, first + k));
     Word16* others[kMaxRanks - 2];
     u32 count = 0;
     CTRAN_UNROLL
     for (u32 r = 0; r < kMaxRanks; ++r) {
       if (r >= team.size || !gets(r)) continue;
-      const u32 step = team.state->sent[r][lane] + k;
-      Word16* to = reinterpret_cast<Word16*>(stepOf(team, team.rank, r, lane, step));
+      const u32 step = team.state->sent[r][flow] + k;
+      Word16* to = reinterpret_cast<Word16*>(stepOf(team, team.rank, r, flow, step));
       CTRAN_UNROLL
       for (u32 j = 0; j < kMaxRanks - 2; ++j) {  // by selection: others[count] would be in memory
         if (j == count) others[j] = to;
@@ -240,40 +240,40 @@ CTRAN_INLINE void relay(const Team& team, const Block& block, const Transfer& t,
         });
     block.sync();
     for (u32 r = block.thread - publisherOf(block); r < team.size; r += block.threads) {
-      if (r == team.rank && k == 0) *offerAt(creditOf(team, t.peer, team.rank, lane)) = {};
+      if (r == team.rank && k == 0) *offerAt(creditOf(team, t.peer, team.rank, flow)) = {};
       fenceSystem();
       if (gets(r)) {
-        storeFenced(readyOf(team, team.rank, r, lane), team.state->sent[r][lane] + k + 1);
+        storeFenced(readyOf(team, team.rank, r, flow), team.state->sent[r][flow] + k + 1);
       } else if (r == team.rank) {
-        storeFenced(creditOf(team, t.peer, team.rank, lane), first + k + 1);
+        storeFenced(creditOf(team, t.peer, team.rank, flow), first + k + 1);
       }
     }
   }
   block.sync();
   for (u32 r = block.thread; r < team.size; r += block.threads) {
-    if (gets(r)) team.state->sent[r][lane] += k;
-    if (r == team.rank) team.state->received[t.peer][lane] += k;
+    if (gets(r)) team.state->sent[r][flow] += k;
+    if (r == team.rank) team.state->received[t.peer][flow] += k;
   }
 }
 
-/// One lane of a message, by one block that has entered.
-CTRAN_INLINE void transfer(const Team& team, const Block& block, const Transfer& t, u32 lane) {
-  if (t.kind == kRelay) return relay(team, block, t, lane);
+/// One flow of a message, by one block that has entered.
+CTRAN_INLINE void transfer(const Team& team, const Block& block, const Transfer& t, u32 flow) {
+  if (t.kind == kRelay) return relay(team, block, t, flow);
   const bool sends = t.kind == kSend || t.kind == kSwap;
   const bool receives = t.kind == kReceive || t.kind == kSwap;
-  LaneEnd out = {lane, sends ? team.state->sent[t.peer][lane] : 0};
-  LaneEnd in = {lane, receives ? team.state->received[t.peer][lane] : 0};
+  FlowEnd out = {flow, sends ? team.state->sent[t.peer][flow] : 0};
+  FlowEnd in = {flow, receives ? team.state->received[t.peer][flow] : 0};
   if (sends && block.thread == 0) awaitRoom(team, block, t, out);
   if (!goesOn(block)) return;
-  const u64 stride = static_cast<u64>(t.lanes) * t.stepBytes;
+  const u64 stride = static_cast<u64>(t.flows) * t.stepBytes;
   bool sending = sends, receiving = receives;
   u32 k = 0;
-  const bool mayBeEmpty = lane == 0 && t.isLabelled;
-  for (u64 at = static_cast<u64>(lane) * t.stepBytes; at < t.bytes || (mayBeEmpty && k == 0);
+  const bool mayBeEmpty = flow == 0 && t.isLabelled;
+  for (u64 at = static_cast<u64>(flow) * t.stepBytes; at < t.bytes || (mayBeEmpty && k == 0);
        at += stride, ++k) {
     if (t.kind == kCopy) copyStep(block, t, at);
     if (sending && k == kDepth) {
-      const Word16 offer = loadWords(offerAt(creditOf(team, team.rank, t.peer, lane)));
+      const Word16 offer = loadWords(offerAt(creditOf(team, team.rank, t.peer, flow)));
       if (isOffer(offer)) {
         sendRest(team, block, t, out, at, stride, offer);
         sending = false;
@@ -289,34 +289,34 @@ CTRAN_INLINE void transfer(const Team& team, const Block& block, const Transfer&
     if (t.kind != kCopy && !sending && !receiving) break;
   }
   if (block.thread != 0) return;
-  if (sends) team.state->sent[t.peer][lane] = out.step;
-  if (receives) team.state->received[t.peer][lane] = in.step;
+  if (sends) team.state->sent[t.peer][flow] = out.step;
+  if (receives) team.state->received[t.peer][flow] = in.step;
 }
 
 CTRAN_INLINE void exchange(const ExchangeArguments& arguments, const Block& block) {
   const Team& team = arguments.team;
   if (!enter(team, block)) return;
-  u32 lane = block.index;
+  u32 flow = block.index;
   u32 which = 0;
-  while (which < arguments.count && lane >= arguments.transfers[which].lanes) {
-    lane -= arguments.transfers[which++].lanes;
+  while (which < arguments.count && flow >= arguments.transfers[which].flows) {
+    flow -= arguments.transfers[which++].flows;
   }
-  if (which < arguments.count) transfer(team, block, arguments.transfers[which], lane);
+  if (which < arguments.count) transfer(team, block, arguments.transfers[which], flow);
 }
 
 /// Apart, as the loop takes registers.
 CTRAN_INLINE void exchangeChains(const ExchangeChainsArguments& arguments, const Block& block) {
   const Team& team = arguments.team;
   if (!enter(team, block)) return;
-  u32 lane = block.index;
+  u32 flow = block.index;
   u32 which = 0;
-  while (which < arguments.count && lane >= arguments.transfers[which].blocks) {
-    lane -= arguments.transfers[which++].blocks;
+  while (which < arguments.count && flow >= arguments.transfers[which].blocks) {
+    flow -= arguments.transfers[which++].blocks;
   }
   if (which >= arguments.count) return;
   do {
     const Transfer& t = arguments.transfers[which];
-    if (lane < t.lanes) transfer(team, block, t, lane);
+    if (flow < t.flows) transfer(team, block, t, flow);
     which = t.next;
     // A barrier: the next one begins with the counts that this one leaves.
   } while (which != 0 && goesOn(block));
@@ -329,8 +329,8 @@ CTRAN_INLINE void writeTransfers(const WriteTransfersArguments& a, const Block& 
 }  // namespace ctran::device
 
 #ifdef CTRAN_RANKS
-CTRAN_LANES_KERNEL(ctranExchange, ExchangeArguments, CTRAN_TWO_BLOCKS, exchange(arguments, block))
-CTRAN_LANES_KERNEL(ctranExchangeChains, ExchangeChainsArguments, CTRAN_TWO_BLOCKS,
+CTRAN_FLOWS_KERNEL(ctranExchange, ExchangeArguments, CTRAN_TWO_BLOCKS, exchange(arguments, block))
+CTRAN_FLOWS_KERNEL(ctranExchangeChains, ExchangeChainsArguments, CTRAN_TWO_BLOCKS,
                    exchangeChains(arguments, block))
 CTRAN_KERNEL(ctranWriteTransfers, WriteTransfersArguments, 32, (writeTransfers(arguments, block)))
 #endif

@@ -1,4 +1,4 @@
-// The protocols of the kernels on lanes, and of the packet exchange, with threads of the host as
+// The protocols of the kernels on flows, and of the packet exchange, with threads of the host as
 // blocks: every byte of every output is looked at.
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <numeric>
 #include <thread>
 
-#include "ctran/collective/exchange/lanes.cuh"
+#include "ctran/collective/exchange/flows.cuh"
 #include "ctran/collective/exchange/packets.cuh"
 #include "ctran/collective/reduce/pipeline.cuh"
 #include "tests/kernels/device_world.h"
@@ -46,8 +46,8 @@ bool offersIn(Offers offers, u32 rank) {
 
 /// All-to-all of changing sizes, out of place (from odd addresses) and in place.
 void expectExchange(u32 ranks, u32 operations, u32 firstStep, Offers offers = Offers::None) {
-  constexpr u32 kLanes = 2;
-  const u32 blocks = 2 * kLanes * ranks;
+  constexpr u32 kFlows = 2;
+  const u32 blocks = 2 * kFlows * ranks;
   DeviceWorld world(ranks, kSlotBytes, 0, {blocks, 1}, firstStep);
   constexpr u64 kRoom = 14 * DeviceWorld::kStepBytes;
   std::vector<std::vector<char>> in(ranks), out(ranks);
@@ -88,16 +88,16 @@ void expectExchange(u32 ranks, u32 operations, u32 firstStep, Offers offers = Of
             Word16 offer = {};
             if (offersIn(offers, rank) && !swaps) offer = makeOffer(placeOf(to));
             if (p == rank) {
-              a.transfers[a.count++] = {from, to, bytes, kCopy,  p, kLanes, stepBytes,
-                                        0,    0,  0,     kLanes, 0, {}};
+              a.transfers[a.count++] = {from, to, bytes, kCopy,  p, kFlows, stepBytes,
+                                        0,    0,  0,     kFlows, 0, {}};
             } else if (swaps) {
-              a.transfers[a.count++] = {from,     from, bytes, kSwap,  p, kLanes, stepBytes,
-                                        labelled, 0,    0,     kLanes, 0, {}};
+              a.transfers[a.count++] = {from,     from, bytes, kSwap,  p, kFlows, stepBytes,
+                                        labelled, 0,    0,     kFlows, 0, {}};
             } else {
-              a.transfers[a.count++] = {from,     nullptr, bytes, kSend,  p, kLanes, stepBytes,
-                                        labelled, 0,       0,     kLanes, 0, {}};
-              a.transfers[a.count++] = {nullptr,  to, bytes, kReceive, p, kLanes, stepBytes,
-                                        labelled, 0,  0,     kLanes,   0, offer};
+              a.transfers[a.count++] = {from,     nullptr, bytes, kSend,  p, kFlows, stepBytes,
+                                        labelled, 0,       0,     kFlows, 0, {}};
+              a.transfers[a.count++] = {nullptr,  to, bytes, kReceive, p, kFlows, stepBytes,
+                                        labelled, 0,  0,     kFlows,   0, offer};
             }
           }
           exchange(a, block);
@@ -119,18 +119,18 @@ void expectExchange(u32 ranks, u32 operations, u32 firstStep, Offers offers = Of
   }
 }
 
-TEST(LaneExchange, TwoRanks) { expectExchange(2, 12, 0); }
-TEST(LaneExchange, ThreeRanksAndStepsThatWrapAround) { expectExchange(3, 8, 0xfffffffdu); }
+TEST(FlowExchange, TwoRanks) { expectExchange(2, 12, 0); }
+TEST(FlowExchange, ThreeRanksAndStepsThatWrapAround) { expectExchange(3, 8, 0xfffffffdu); }
 
-TEST(LaneExchange, StraightToMemoryThatIsOffered) {
+TEST(FlowExchange, StraightToMemoryThatIsOffered) {
   expectExchange(2, 12, 0, Offers::All);
   expectExchange(3, 9, 0xfffffff9u, Offers::Odd);
 }
 
 /// The root sends every other rank a part, which that sends on to the rest.
 void expectRelays(u32 ranks, u32 root, u32 firstStep) {
-  constexpr u32 kLanes = 2;
-  const u32 blocks = kLanes * (ranks - 1);
+  constexpr u32 kFlows = 2;
+  const u32 blocks = kFlows * (ranks - 1);
   DeviceWorld world(ranks, kSlotBytes, 0, {blocks, 1}, firstStep);
   constexpr u64 kShare = 13 * DeviceWorld::kStepBytes + 48;
   const u64 bytes = (ranks - 1) * kShare - 5;
@@ -155,12 +155,12 @@ void expectRelays(u32 ranks, u32 root, u32 firstStep) {
                                     std::min(kShare, bytes - begin),
                                     kind,
                                     peer,
-                                    kLanes,
+                                    kFlows,
                                     DeviceWorld::kStepBytes,
                                     0,
                                     0,
                                     0,
-                                    kLanes,
+                                    kFlows,
                                     0,
                                     {}};
         }
@@ -208,11 +208,11 @@ void expectRefusal(const Transfer& sent, const Transfer& expected) {
   EXPECT_EQ(out[expected.bytes], '#') << "more than there is room for";
 }
 
-TEST(LaneExchange, WhatIsNotExpectedIsRefused) {
+TEST(FlowExchange, WhatIsNotExpectedIsRefused) {
   constexpr u32 kStep = DeviceWorld::kStepBytes;
-  const auto message = [](u32 kind, u64 bytes, u32 lanes, u32 tag) {
-    return Transfer{nullptr, nullptr, bytes, kind,  1 - kind, lanes, kStep,
-                    1,       tag,     tag,   lanes, 0,        {}};
+  const auto message = [](u32 kind, u64 bytes, u32 flows, u32 tag) {
+    return Transfer{nullptr, nullptr, bytes, kind,  1 - kind, flows, kStep,
+                    1,       tag,     tag,   flows, 0,        {}};
   };
   static_assert(kSend == 0 && kReceive == 1);
   expectRefusal(message(kSend, 20 * kStep, 2, 0), message(kReceive, 11 * kStep, 1, 0));
@@ -223,12 +223,12 @@ TEST(LaneExchange, WhatIsNotExpectedIsRefused) {
 }
 
 /// Rank 0 has all its messages in one kernel: many to rank 1, of changing sizes and numbers of
-/// lanes, and one from it. Rank 1 has a kernel for each, the one that sends last.
+/// flows, and one from it. Rank 1 has a kernel for each, the one that sends last.
 void expectChain(u32 messages, u32 firstStep, bool offered = false) {
   constexpr u32 kMost = 2;
   DeviceWorld world(2, kSlotBytes, 0, {2 * kMost, 1}, firstStep);
   const auto bytes = [](u32 k) { return k % 5 == 2 ? 0 : bytesOf(0, 1, k) + k; };
-  const auto lanes = [](u32 k) { return 1 + k % kMost; };
+  const auto flows = [](u32 k) { return 1 + k % kMost; };
   std::vector<std::vector<char>> in(messages + 1), out(messages + 1);
   for (u32 k = 0; k <= messages; ++k) {
     for (u64 i = 0; i < bytes(k); ++i) in[k].push_back(byteOf(0, 1, k, i));
@@ -240,12 +240,12 @@ void expectChain(u32 messages, u32 firstStep, bool offered = false) {
                .bytes = bytes(k),
                .kind = kind,
                .peer = 1 - rank,
-               .lanes = lanes(k),
+               .flows = flows(k),
                .stepBytes = DeviceWorld::kStepBytes,
                .isLabelled = 1,
                .sendTag = k,
                .receiveTag = k,
-               .blocks = lanes(k),
+               .blocks = flows(k),
                .next = 0,
                .offer = {}};
     if (kind == kReceive && offered) t.offer = makeOffer(placeOf(t.to));
@@ -291,13 +291,13 @@ void expectChain(u32 messages, u32 firstStep, bool offered = false) {
   EXPECT_EQ(world.report(1).state, kRunning);
 }
 
-TEST(LaneExchange, MessagesToOneRankInOneKernelKeepTheirOrder) {
+TEST(FlowExchange, MessagesToOneRankInOneKernelKeepTheirOrder) {
   expectChain(2, 0);
   expectChain(kMaxTransfers - 1, 0xfffffffcu);
   expectChain(3 * kMaxTransfers, 0xfffffff0u, true);
 }
 
-TEST(LaneExchange, RelaysSendOnWhatComes) {
+TEST(FlowExchange, RelaysSendOnWhatComes) {
   expectRelays(3, 1, 0xfffffffbu);
   expectRelays(4, 0, 0);
 }
@@ -352,9 +352,9 @@ TEST(PacketExchange, FourRanks) { expectPackets<4>(12); }
 
 /// All-reduce (`share` all), reduce (one), and reduce-scatter (none).
 template <u32 kRanks>
-void expectPipeline(u32 share, u32 lanes, u32 lookahead, u64 count, u32 shift, u32 firstStep,
+void expectPipeline(u32 share, u32 flows, u32 lookahead, u64 count, u32 shift, u32 firstStep,
                     bool inPlace = false) {
-  DeviceWorld world(kRanks, kSlotBytes, 0, {lanes, 1}, firstStep);
+  DeviceWorld world(kRanks, kSlotBytes, 0, {flows, 1}, firstStep);
   const u64 part = (count + kRanks - 1) / kRanks / 4 * 4 + 4;
   std::vector<std::vector<i32>> in(kRanks), out(kRanks);
   for (u32 r = 0; r < kRanks; ++r) {
@@ -367,7 +367,7 @@ void expectPipeline(u32 share, u32 lanes, u32 lookahead, u64 count, u32 shift, u
   world.run(
       allOf(kRanks), operations,
       [&](u32) {
-        return DeviceWorld::Grid{lanes, 1};
+        return DeviceWorld::Grid{flows, 1};
       },
       [&](u32 rank, u32, const Block& block) {
         ReduceArguments a{};
@@ -385,8 +385,8 @@ void expectPipeline(u32 share, u32 lanes, u32 lookahead, u64 count, u32 shift, u
         }
         a.chunkBytes = share == 0 ? DeviceWorld::kStepBytes : DeviceWorld::kStepBytes / 2;
         a.chunks = (most * 4 + a.chunkBytes - 1) / a.chunkBytes;
-        a.lanes = lanes;
-        Block launched = block;  // rows leave a lane too many where lanes are odd, on some ranks
+        a.flows = flows;
+        Block launched = block;  // rows leave a flow too many where flows are odd, on some ranks
         if (rank == 0) ++launched.count;
         reducePipeline<i32, Sum, kRanks>(a, launched);
       });
@@ -445,7 +445,7 @@ TEST(ReducePipeline, AbortEndsEveryWaitAndNamesTheMissingRank) {
         }
         a.chunkBytes = DeviceWorld::kStepBytes / 2;
         a.chunks = 3;
-        a.lanes = 2;
+        a.flows = 2;
         reducePipeline<i32, Sum, 3>(a, block);
       });
   aborter.join();

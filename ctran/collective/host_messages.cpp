@@ -1,4 +1,4 @@
-#include "ctran/collective/parcels.h"
+#include "ctran/collective/host_messages.h"
 
 #include <algorithm>
 #include <string>
@@ -10,33 +10,33 @@ namespace ctran {
 namespace {
 
 /// The start of every rank's contribution.
-struct ParcelsAnnouncement {
+struct Announcement {
   uint64_t largest;                  ///< bytes of its largest stream; 0: all are behind this
   uint64_t bytes[Arena::kMaxRanks];  ///< for each rank
 };
 
 /// What a rank sends others, itself aside.
-size_t bytesForOthers(const Parcels& parcels, int rank) {
+size_t bytesForOthers(const HostMessages& messages, int rank) {
   size_t bytes = 0;
-  for (int r = 0; r < static_cast<int>(parcels.out.size()); ++r) {
-    if (r != rank) bytes += parcels.out[r].bytes();
+  for (int r = 0; r < static_cast<int>(messages.out.size()); ++r) {
+    if (r != rank) bytes += messages.out[r].bytes();
   }
   return bytes;
 }
 
-bool fitsStep(const Parcels& parcels, int rank) {
-  return sizeof(ParcelsAnnouncement) + bytesForOthers(parcels, rank) <= Arena::kStepBytes;
+bool fitsStep(const HostMessages& messages, int rank) {
+  return sizeof(Announcement) + bytesForOthers(messages, rank) <= Arena::kStepBytes;
 }
 
-void announceParcels(const Parcels& parcels, int rank, bool fits, std::byte* to) {
-  ParcelsAnnouncement announcement{};
+void announceMessages(const HostMessages& messages, int rank, bool fits, std::byte* to) {
+  Announcement announcement{};
   std::byte* data = to + sizeof announcement;
-  for (int r = 0; r < static_cast<int>(parcels.out.size()); ++r) {
-    const size_t bytes = parcels.out[r].bytes();
+  for (int r = 0; r < static_cast<int>(messages.out.size()); ++r) {
+    const size_t bytes = messages.out[r].bytes();
     announcement.bytes[r] = bytes;
     if (r == rank) continue;
     if (fits) {
-      parcels.out[r].read(0, bytes, data);
+      messages.out[r].read(0, bytes, data);
       data += bytes;
     } else {
       announcement.largest = std::max<uint64_t>(announcement.largest, bytes);
@@ -45,24 +45,24 @@ void announceParcels(const Parcels& parcels, int rank, bool fits, std::byte* to)
   std::memcpy(to, &announcement, sizeof announcement);
 }
 
-void requireRoom(const Parcels& parcels) {
-  for (size_t r = 0; r < parcels.in.size(); ++r) {
-    if (parcels.in[r].bytes() == parcels.sizes[r]) continue;
-    throw Error(ErrorKind::System, "there are " + std::to_string(parcels.in[r].bytes()) +
-                                       " bytes of room for " + std::to_string(parcels.sizes[r]) +
+void requireRoom(const HostMessages& messages) {
+  for (size_t r = 0; r < messages.in.size(); ++r) {
+    if (messages.in[r].bytes() == messages.sizes[r]) continue;
+    throw Error(ErrorKind::System, "there are " + std::to_string(messages.in[r].bytes()) +
+                                       " bytes of room for " + std::to_string(messages.sizes[r]) +
                                        " that come");
   }
 }
 
 constexpr size_t kAll = SIZE_MAX;
 
-std::optional<Condition> missingOf(const Parcels& parcels, size_t bytes) {
-  return parcels.missing && bytes > 0 ? parcels.missing(bytes) : std::nullopt;
+std::optional<Condition> missingOf(const HostMessages& messages, size_t bytes) {
+  return messages.missing && bytes > 0 ? messages.missing(bytes) : std::nullopt;
 }
 
-void learn(Parcels& parcels) {
-  if (parcels.learned) parcels.learned();
-  requireRoom(parcels);
+void learn(HostMessages& messages) {
+  if (messages.learned) messages.learned();
+  requireRoom(messages);
 }
 
 }  // namespace
@@ -118,21 +118,21 @@ void Pieces::copyFrom(const Pieces& from, size_t offset, size_t bytes) const {
   });
 }
 
-Task exchange(Parcels& parcels, ShmContext* shm, bool first) {
+Task exchange(HostMessages& messages, ShmContext* shm, bool first) {
   if (shm == nullptr) {
-    parcels.sizes[0] = parcels.out[0].bytes();
-    learn(parcels);
-    while (const auto missing = missingOf(parcels, kAll)) co_await *missing;
-    parcels.in[0].copyFrom(parcels.out[0], 0, parcels.sizes[0]);
+    messages.sizes[0] = messages.out[0].bytes();
+    learn(messages);
+    while (const auto missing = missingOf(messages, kAll)) co_await *missing;
+    messages.in[0].copyFrom(messages.out[0], 0, messages.sizes[0]);
     co_return;
   }
   const int rank = shm->rank, size = shm->size;
   shm->beginRounds(1, Arena::kStepBytes);
   if (first) co_await shm->slotFree();
   co_await shm->roundFree(0);
-  const bool fits = fitsStep(parcels, rank);
-  while (const auto missing = missingOf(parcels, fits ? kAll : 0)) co_await *missing;
-  announceParcels(parcels, rank, fits, shm->buffer(0));
+  const bool fits = fitsStep(messages, rank);
+  while (const auto missing = missingOf(messages, fits ? kAll : 0)) co_await *missing;
+  announceMessages(messages, rank, fits, shm->buffer(0));
   if (first) {
     shm->publishSlot();
     co_await shm->allArrived();
@@ -145,31 +145,31 @@ Task exchange(Parcels& parcels, ShmContext* shm, bool first) {
   uint64_t largest = 0;
   uint64_t inRounds = 0;  // bit per rank
   for (int r = 0; r < size; ++r) {
-    ParcelsAnnouncement announcement;
+    Announcement announcement;
     std::memcpy(&announcement, shm->bufferOf(r, 0), sizeof announcement);
-    parcels.sizes[r] = announcement.bytes[rank];
+    messages.sizes[r] = announcement.bytes[rank];
     largest = std::max(largest, announcement.largest);
     if (announcement.largest > 0) inRounds |= uint64_t{1} << r;
   }
   const auto sendsInRounds = [inRounds](int r) { return (inRounds >> r & 1) != 0; };
-  learn(parcels);
+  learn(messages);
   for (int r = 0; r < size; ++r) {
     if (r == rank || sendsInRounds(r)) continue;
-    ParcelsAnnouncement announcement;
+    Announcement announcement;
     std::memcpy(&announcement, shm->bufferOf(r, 0), sizeof announcement);
     Checked offset = sizeof announcement;
     for (int before = 0; before < rank; ++before) {
       if (before != r) offset = offset + announcement.bytes[before];
     }
-    const Checked end = offset + parcels.sizes[r];
+    const Checked end = offset + messages.sizes[r];
     end.atMost(Arena::kStepBytes, shm->arena.nameOf(r), "bytes at once");
-    parcels.in[r].write(0, parcels.sizes[r],
-                        shm->bufferOf(r, 0) + offset.atMost(Arena::kStepBytes, r, "bytes"));
-    shm->countRead(shm->bufferOf(r, 0), parcels.sizes[r]);
+    messages.in[r].write(0, messages.sizes[r],
+                         shm->bufferOf(r, 0) + offset.atMost(Arena::kStepBytes, r, "bytes"));
+    shm->countRead(shm->bufferOf(r, 0), messages.sizes[r]);
   }
   shm->endRounds();
-  const size_t own = parcels.sizes[rank];
-  if (fits) parcels.in[rank].copyFrom(parcels.out[rank], 0, own);
+  const size_t own = messages.sizes[rank];
+  if (fits) messages.in[rank].copyFrom(messages.out[rank], 0, own);
   if (largest == 0) co_return;
 
   const size_t share = shareBytes(largest, size, 1);
@@ -177,31 +177,31 @@ Task exchange(Parcels& parcels, ShmContext* shm, bool first) {
   shm->beginRounds(rounds, share * size);
   for (uint64_t k = 0; k < rounds; ++k) {
     if (!fits) {
-      while (const auto missing = missingOf(parcels, (k + 1) * share)) co_await *missing;
+      while (const auto missing = missingOf(messages, (k + 1) * share)) co_await *missing;
       co_await shm->roundFree(k);
       for (int r = 0; r < size; ++r) {
         if (r == rank) continue;
-        const Piece piece(parcels.out[r].bytes(), share, k);
-        parcels.out[r].read(piece.offset, piece.bytes, shm->buffer(k) + r * share);
+        const Piece piece(messages.out[r].bytes(), share, k);
+        messages.out[r].read(piece.offset, piece.bytes, shm->buffer(k) + r * share);
       }
       const Piece piece(own, share, k);
-      parcels.in[rank].copyFrom(parcels.out[rank], piece.offset, piece.bytes);
+      messages.in[rank].copyFrom(messages.out[rank], piece.offset, piece.bytes);
     }
     shm->fillTo(k);
     for (int step = 1; step < size; ++step) {
       const int peer = (rank + step) % size;
       if (!sendsInRounds(peer)) continue;
       co_await shm->filledBy(peer, k);
-      const Piece piece(parcels.sizes[peer], share, k);
-      parcels.in[peer].write(piece.offset, piece.bytes, shm->bufferOf(peer, k) + rank * share);
+      const Piece piece(messages.sizes[peer], share, k);
+      messages.in[peer].write(piece.offset, piece.bytes, shm->bufferOf(peer, k) + rank * share);
       shm->countRead(shm->bufferOf(peer, k), piece.bytes);
     }
     shm->drainTo(k);
   }
   shm->endRounds();
   if (fits || own <= rounds * share) co_return;
-  while (const auto missing = missingOf(parcels, kAll)) co_await *missing;
-  parcels.in[rank].copyFrom(parcels.out[rank], rounds * share, own - rounds * share);
+  while (const auto missing = missingOf(messages, kAll)) co_await *missing;
+  messages.in[rank].copyFrom(messages.out[rank], rounds * share, own - rounds * share);
 }
 
 }  // namespace ctran

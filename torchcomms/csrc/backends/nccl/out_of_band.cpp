@@ -1,4 +1,4 @@
-#include "torchcomms/csrc/backends/nccl/bulletin.hpp"
+#include "torchcomms/csrc/backends/nccl/out_of_band.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -21,7 +21,7 @@ using StorePtr = c10::intrusive_ptr<c10d::Store>;
 constexpr const char* kErrorKey = "broken";
 constexpr milliseconds kPause{20};
 /// How long a communicator that is made waits for the store to say who runs on this host.
-constexpr milliseconds kMeetingPatience{5000};
+constexpr milliseconds kPeersPatience{5000};
 /// How long one that leaves waits for the store to note it.
 constexpr milliseconds kLeavingPatience{1000};
 
@@ -66,7 +66,7 @@ std::optional<ctran::Error> parsed(const std::string& text) {
 
 }  // namespace
 
-Bulletin::Bulletin(StorePtr store, StorePtr own, int rank, int size)
+OutOfBand::OutOfBand(StorePtr store, StorePtr own, int rank, int size)
     : store_(std::move(store)),
       own_(std::move(own)),
       rank_(rank),
@@ -75,19 +75,19 @@ Bulletin::Bulletin(StorePtr store, StorePtr own, int rank, int size)
   peers_.introduce();
 }
 
-std::shared_ptr<Bulletin> Bulletin::open(StorePtr store, int rank, int size) {
+std::shared_ptr<OutOfBand> OutOfBand::open(StorePtr store, int rank, int size) {
   const HostWait wait;
   StorePtr own = ownConnection(store);
-  return std::shared_ptr<Bulletin>(new Bulletin(std::move(store), std::move(own), rank, size));
+  return std::shared_ptr<OutOfBand>(new OutOfBand(std::move(store), std::move(own), rank, size));
 }
 
-std::shared_ptr<Bulletin> Bulletin::part(const std::string& name, int rank, int size) const {
-  return std::shared_ptr<Bulletin>(
-      new Bulletin(partOf(store_, name), partOf(own_, name), rank, size));
+std::shared_ptr<OutOfBand> OutOfBand::part(const std::string& name, int rank, int size) const {
+  return std::shared_ptr<OutOfBand>(
+      new OutOfBand(partOf(store_, name), partOf(own_, name), rank, size));
 }
 
 template <typename Answer, typename Question>
-std::future<Answer> Bulletin::ask(Question question) {
+std::future<Answer> OutOfBand::ask(Question question) {
   auto answer = std::make_shared<std::promise<Answer>>();
   std::future<Answer> future = answer->get_future();
   const auto run = [self = shared_from_this(), answer, question] {
@@ -98,15 +98,15 @@ std::future<Answer> Bulletin::ask(Question question) {
     }
   };
   try {
-    ctran::Watchdog::spawn("nccl-bulletin", run);
+    ctran::Watchdog::spawn("nccl-out-of-band", run);
   } catch (const ctran::Error&) {  // there are no more threads
     answer->set_value({});
   }
   return future;
 }
 
-std::vector<std::string> Bulletin::exchange(const std::string& name, const std::string& own,
-                                            milliseconds timeout) {
+std::vector<std::string> OutOfBand::exchange(const std::string& name, const std::string& own,
+                                             milliseconds timeout) {
   C10dStore keys(store_);
   const auto keyOf = [&](int rank) { return name + "/" + std::to_string(rank); };
   const Clock::time_point deadline = Clock::now() + timeout;
@@ -127,27 +127,27 @@ std::vector<std::string> Bulletin::exchange(const std::string& name, const std::
   return all;
 }
 
-int Bulletin::blamed(const ctran::Error& error) const {
+int OutOfBand::blamed(const ctran::Error& error) const {
   const bool lost = error.kind() == ctran::ErrorKind::PeerLost && !error.ranks().empty();
   return lost ? error.ranks().front() : rank_;
 }
 
-std::future<bool> Bulletin::announce(const ctran::Error& error) {
-  return ask<bool>([error](Bulletin& self) {
+std::future<bool> OutOfBand::announce(const ctran::Error& error) {
+  return ask<bool>([error](OutOfBand& self) {
     self.writeError(error);
     return true;
   });
 }
 
-void Bulletin::writeError(const ctran::Error& error) {
+void OutOfBand::writeError(const ctran::Error& error) {
   if (own_->check({kErrorKey})) return;
   own_->set(kErrorKey, std::to_string(static_cast<int>(error.kind())) + " " +
                            std::to_string(blamed(error)) + " Rank " + std::to_string(rank_) + ": " +
                            error.what());
 }
 
-std::future<Bulletin::News> Bulletin::read(bool watchPeers) {
-  return ask<News>([watchPeers](Bulletin& self) {
+std::future<OutOfBand::News> OutOfBand::read(bool watchPeers) {
+  return ask<News>([watchPeers](OutOfBand& self) {
     News news;
     // First what needs no store, which may have died with its process.
     if (watchPeers) news.dead = self.peers_.findDead(*self.own_);
@@ -156,7 +156,7 @@ std::future<Bulletin::News> Bulletin::read(bool watchPeers) {
   });
 }
 
-void Bulletin::await(const std::future<bool>& answer, milliseconds patience) {
+void OutOfBand::await(const std::future<bool>& answer, milliseconds patience) {
   const HostWait wait;
   const Clock::time_point deadline = Clock::now() + patience;
   while (answer.wait_for(kPause) != std::future_status::ready && Clock::now() < deadline) {
@@ -164,34 +164,34 @@ void Bulletin::await(const std::future<bool>& answer, milliseconds patience) {
   }
 }
 
-void Bulletin::meetPeers() {
-  const auto met = ask<bool>([](Bulletin& self) {
+void OutOfBand::meetPeers() {
+  const auto met = ask<bool>([](OutOfBand& self) {
     self.peers_.meet(*self.own_);
     return true;
   });
-  await(met, kMeetingPatience);
+  await(met, kPeersPatience);
 }
 
-void Bulletin::leave() {
-  const auto left = ask<bool>([](Bulletin& self) {
+void OutOfBand::leave() {
+  const auto left = ask<bool>([](OutOfBand& self) {
     self.peers_.leave(*self.own_);
     return true;
   });
   await(left, kLeavingPatience);
 }
 
-std::optional<ctran::Error> Bulletin::readError() {
+std::optional<ctran::Error> OutOfBand::readError() {
   if (!own_->check({kErrorKey})) return std::nullopt;
   return parsed(textOf(own_->get(kErrorKey)));
 }
 
-std::future<Bulletin::Missing> Bulletin::findMissing(uint64_t sequence, milliseconds patience) {
-  return ask<Missing>([sequence, patience](Bulletin& self) {
+std::future<OutOfBand::Missing> OutOfBand::findMissing(uint64_t sequence, milliseconds patience) {
+  return ask<Missing>([sequence, patience](OutOfBand& self) {
     return Missing(self.awaitOthers(sequence, patience));
   });
 }
 
-std::vector<int> Bulletin::awaitOthers(uint64_t sequence, milliseconds patience) {
+std::vector<int> OutOfBand::awaitOthers(uint64_t sequence, milliseconds patience) {
   own_->set(waitingKey(rank_), std::to_string(sequence));
   const Clock::time_point deadline = Clock::now() + patience;
   std::vector<int> missing;

@@ -47,7 +47,7 @@ class Member:
         return cls(rank, given or socket.gethostname(), f"{machine}/{given}", machine)
 
 
-class Meeting:
+class Rendezvous:
     """Exchanges of which all ranks see the same result. Ranks that stay away are left out."""
 
     def __init__(self, store: Store, rank: int, size: int, seconds: float) -> None:
