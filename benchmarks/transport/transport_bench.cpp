@@ -2,27 +2,26 @@
 // virtual queue pairs, with the same output.
 
 #include <getopt.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "benchmarks/verbs/two_ends.h"
 #include "ctran/rdma/transport.h"
 
 namespace {
 
 using namespace ctran;
+using namespace two_ends;
 
 constexpr const char* kHelp = R"(usage: ctran-transport-bench [options]
 
@@ -86,12 +85,6 @@ class End {
   RdmaRemote remote_;
 };
 
-using Clock = std::chrono::steady_clock;
-
-double microsecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
-}
-
 /// Messages back to back, as many under way as the window has; the microseconds of all.
 template <typename Begin>
 double stream(unsigned messages, const Begin& begin) {
@@ -121,15 +114,7 @@ double pingPong(End& end, unsigned messages, bool first) {
     written.get();
   }
   end.meet();
-  std::nth_element(halves.begin(), halves.begin() + messages / 2, halves.end());
-  return halves[messages / 2];
-}
-
-void check(const std::vector<uint8_t>& memory, uint8_t expected) {
-  const auto differs = [expected](uint8_t byte) { return byte != expected; };
-  if (std::any_of(memory.begin(), memory.end(), differs)) {
-    throw std::runtime_error("wrong bytes have arrived");
-  }
+  return medianOf(std::move(halves));
 }
 
 double initiate(End& end, const Options& options) {
@@ -163,33 +148,6 @@ void report(const Options& options, double us) {
   const double rate = double(options.size) * options.iterations / us;  // bytes/us: MB/s
   std::printf("{\"what\": \"%s\", \"scheme\": \"transport\", \"bytes\": %zu, \"%s\": %.3f}\n",
               options.what.c_str(), options.size, latency ? "us" : "mb_per_s", latency ? us : rate);
-}
-
-int run(const Options& options) {
-  int sockets[2];
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) return 1;
-  const pid_t child = ::fork();
-  if (child == 0) ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  ::close(sockets[child == 0 ? 0 : 1]);
-  ::alarm(options.seconds);
-  int status = 0;
-  try {
-    End end(options, sockets[child == 0 ? 1 : 0]);
-    if (child == 0) {
-      serve(end, options);
-    } else {
-      report(options, initiate(end, options));
-    }
-    end.meet();
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "ctran-transport-bench: %s\n", error.what());
-    status = 1;
-  }
-  if (child == 0) return status;
-  ::close(sockets[0]);
-  int childStatus = 0;
-  ::waitpid(child, &childStatus, 0);
-  return status | (childStatus != 0);
 }
 
 Options parse(int count, char** words) {
@@ -231,4 +189,9 @@ Options parse(int count, char** words) {
 
 }  // namespace
 
-int main(int count, char** words) { return run(parse(count, words)); }
+int main(int count, char** words) {
+  const auto measure = [](End& end, const Options& options) {
+    report(options, initiate(end, options));
+  };
+  return two_ends::run<End>("ctran-transport-bench", parse(count, words), measure, serve);
+}

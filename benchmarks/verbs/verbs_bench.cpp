@@ -2,26 +2,25 @@
 
 #include <getopt.h>
 #include <sched.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "benchmarks/verbs/two_ends.h"
 #include "ctran/verbs/virtual_qp.h"
 
 namespace {
 
 using namespace ibverbx;
+using namespace two_ends;
 
 constexpr const char* kHelp = R"(usage: ctran-verbs-bench [options]
 
@@ -198,12 +197,6 @@ class End {
   Address peer_{};
 };
 
-using Clock = std::chrono::steady_clock;
-
-double microsecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
-}
-
 /// Posts `messages` with a window, until as many are done.
 template <typename Post, typename Done>
 void keepWindow(uint32_t messages, const Post& post, const Done& doneNow) {
@@ -255,15 +248,7 @@ double pingPong(End& end, uint32_t messages, bool first) {
   }
   while (done < posted) done += end.sent();
   end.meet();
-  std::nth_element(halves.begin(), halves.begin() + messages / 2, halves.end());
-  return halves[messages / 2];
-}
-
-void check(const std::vector<uint8_t>& memory, uint8_t expected) {
-  const auto differs = [expected](uint8_t byte) { return byte != expected; };
-  if (std::any_of(memory.begin(), memory.end(), differs)) {
-    throw std::runtime_error("wrong bytes have arrived");
-  }
+  return medianOf(std::move(halves));
 }
 
 /// What the first process measures: microseconds of all messages, or of one way.
@@ -301,32 +286,6 @@ void report(const Options& options, double us) {
               options.what.c_str(),
               options.scheme == LoadBalancingScheme::SPRAY ? "spray" : "dqplb", options.qps,
               options.size, latency ? "us" : "mb_per_s", latency ? us : rate);
-}
-
-int run(const Options& options) {
-  int sockets[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) != 0) return 1;
-  const pid_t child = ::fork();
-  if (child == 0) ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  ::close(sockets[child == 0 ? 0 : 1]);
-  ::alarm(options.seconds);
-  int status = 0;
-  try {
-    End end(options, sockets[child == 0 ? 1 : 0]);
-    if (child == 0) {
-      serve(end, options);
-    } else {
-      report(options, initiate(end, options));
-    }
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "ctran-verbs-bench: %s\n", error.what());
-    status = 1;
-  }
-  if (child == 0) return status;
-  ::close(sockets[0]);
-  int childStatus = 0;
-  ::waitpid(child, &childStatus, 0);
-  return status | (childStatus != 0);
 }
 
 Options parse(int count, char** words) {
@@ -393,4 +352,9 @@ Options parse(int count, char** words) {
 
 }  // namespace
 
-int main(int count, char** words) { return run(parse(count, words)); }
+int main(int count, char** words) {
+  const auto measure = [](End& end, const Options& options) {
+    report(options, initiate(end, options));
+  };
+  return two_ends::run<End>("ctran-verbs-bench", parse(count, words), measure, serve);
+}
