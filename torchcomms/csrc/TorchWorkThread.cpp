@@ -15,7 +15,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 /// How long a signal may go unnoticed.
-constexpr std::chrono::milliseconds kSlice{100};
+constexpr std::chrono::milliseconds kWaitSlice{100};
 
 WorkStatus statusOf(const std::exception_ptr& error) {
   if (!error) return WorkStatus::COMPLETED;
@@ -111,7 +111,7 @@ bool TorchWorkThread::doWait(std::optional<std::chrono::milliseconds> limit) {
   while (!hasEnded()) {
     const Clock::time_point now = Clock::now();
     if (now >= deadline) return false;
-    state_->changed.wait_until(lock, std::min(deadline, now + kSlice), hasEnded);
+    state_->changed.wait_until(lock, std::min(deadline, now + kWaitSlice), hasEnded);
     if (hasEnded()) break;
     lock.unlock();
     HostWait::checkInterrupts();
