@@ -45,11 +45,6 @@ std::string gpuName(int device) { return gpu::deviceName(device); }
 std::string gpuLinks() {
   using gpu::PeerAttribute;
   const gpu::Driver& driver = gpu::Driver::get();
-  const auto handleOf = [&](int device) {
-    gpu::Device handle = 0;
-    gpu::check(driver.deviceGet(&handle, device), "cuDeviceGet");
-    return handle;
-  };
   std::string links;
   const int count = gpuCount();
   for (int from = 0; from < count; ++from) {
@@ -59,7 +54,8 @@ std::string gpuLinks() {
       for (const auto which : {PeerAttribute::AccessSupported, PeerAttribute::NativeAtomics,
                                PeerAttribute::PerformanceRank}) {
         int value = 0;
-        gpu::check(driver.deviceGetP2PAttribute(&value, which, handleOf(from), handleOf(to)),
+        gpu::check(driver.deviceGetP2PAttribute(&value, which, gpu::deviceHandle(from),
+                                                gpu::deviceHandle(to)),
                    "cuDeviceGetP2PAttribute");
         links += (links.back() == ':' ? "" : ",") + std::to_string(value);
       }

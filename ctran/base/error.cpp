@@ -22,12 +22,12 @@ constexpr Remedy kRemedies[] = {
 
 }  // namespace
 
-Error systemError(const std::string& what, int errnum) {
+Error systemError(const std::string& what, int errnum, std::string op) {
   const auto* const remedy = std::find_if(std::begin(kRemedies), std::end(kRemedies),
                                           [&](const Remedy& one) { return one.errnum == errnum; });
   // Not strerror(): its buffer is shared between threads.
-  return Error(ErrorKind::System, what + ": " + std::generic_category().message(errnum), {}, {},
-               remedy == std::end(kRemedies) ? "" : remedy->hint);
+  return Error(ErrorKind::System, what + ": " + std::generic_category().message(errnum), {},
+               std::move(op), remedy == std::end(kRemedies) ? "" : remedy->hint);
 }
 
 }  // namespace ctran

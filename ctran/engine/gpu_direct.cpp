@@ -43,13 +43,11 @@ constexpr milliseconds kDirectLook{10};
 /// How long a failed transfer waits for a party that knows better what has happened.
 constexpr milliseconds kDirectGrace{1000};
 
-int attributeOf(int device, gpu::DeviceAttribute which) {
-  const gpu::Driver& driver = gpu::Driver::get();
-  gpu::Device handle = 0;
+/// An older driver does not know it: then 0.
+int attributeIfKnown(int device, gpu::DeviceAttribute which) {
+  const gpu::Device handle = gpu::deviceHandle(device);
   int value = 0;
-  gpu::check(driver.deviceGet(&handle, device), "cuDeviceGet");
-  // An older driver does not know it.
-  return driver.deviceGetAttribute(&value, which, handle) == gpu::kSuccess ? value : 0;
+  return gpu::Driver::get().deviceGetAttribute(&value, which, handle) == gpu::kSuccess ? value : 0;
 }
 
 /// What a rank says of a step of creation.
@@ -200,12 +198,12 @@ void GpuDirect::look() {
           "there are more than " + std::to_string(kMostDomains) + " domains");
   std::string why;
   require(RdmaTransport::supported(&why), why);
-  require(attributeOf(device_, gpu::DeviceAttribute::GpuDirectRdma) != 0 ||
-              attributeOf(device_, gpu::DeviceAttribute::DmaBuf) != 0,
+  require(attributeIfKnown(device_, gpu::DeviceAttribute::GpuDirectRdma) != 0 ||
+              attributeIfKnown(device_, gpu::DeviceAttribute::DmaBuf) != 0,
           "RDMA devices do not reach the memory of this GPU, as its driver says");
-  flushes_ = attributeOf(device_, gpu::DeviceAttribute::GpuDirectRdmaWritesOrdering) <
+  flushes_ = attributeIfKnown(device_, gpu::DeviceAttribute::GpuDirectRdmaWritesOrdering) <
              gpu::kOrderedForOwner;
-  require(!flushes_ || (attributeOf(device_, gpu::DeviceAttribute::GpuDirectRdmaFlushOptions) &
+  require(!flushes_ || (attributeIfKnown(device_, gpu::DeviceAttribute::GpuDirectRdmaFlushOptions) &
                         gpu::kFlushByHost) != 0,
           "what RDMA devices write can neither be flushed on this GPU, nor is it in order");
   require(!flushes_ || gpu::Driver::get().flushGPUDirectRDMAWrites != nullptr,

@@ -48,31 +48,15 @@ constexpr std::chrono::nanoseconds kMostRegistration = std::chrono::seconds(30);
 constexpr std::chrono::seconds kProbePatience{20};
 
 int multiprocessors(int device) {
-  const gpu::Driver& driver = gpu::Driver::get();
-  gpu::Device handle = 0;
-  int count = 0;
-  check(driver.deviceGet(&handle, device), "cuDeviceGet");
-  check(driver.deviceGetAttribute(&count, gpu::DeviceAttribute::MultiprocessorCount, handle),
-        "cuDeviceGetAttribute");
-  return count;
+  return gpu::attributeOf(gpu::deviceHandle(device), gpu::DeviceAttribute::MultiprocessorCount);
 }
 
-uint64_t pciAddress(gpu::Device device) {
-  const gpu::Driver& driver = gpu::Driver::get();
+uint64_t packedPciAddress(gpu::Device device) {
   uint64_t address = 0;
-  for (const auto part : {gpu::DeviceAttribute::PciDomainId, gpu::DeviceAttribute::PciBusId,
-                          gpu::DeviceAttribute::PciDeviceId}) {
-    int value = 0;
-    check(driver.deviceGetAttribute(&value, part, device), "cuDeviceGetAttribute");
-    address = address << 16 | static_cast<uint16_t>(value);
+  for (const unsigned part : gpu::pciAddress(device)) {
+    address = address << 16 | static_cast<uint16_t>(part);
   }
   return address;
-}
-
-uint64_t pciAddressOf(int device) {
-  gpu::Device handle = 0;
-  check(gpu::Driver::get().deviceGet(&handle, device), "cuDeviceGet");
-  return pciAddress(handle);
 }
 
 /// Whether lines serve on this GPU and the link to the one at that address is known to carry them
@@ -81,17 +65,15 @@ uint64_t pciAddressOf(int device) {
 bool carriesLines(int device, uint64_t address) {
   constexpr int kLeastCapability = 8;
   const gpu::Driver& driver = gpu::Driver::get();
-  gpu::Device own = 0, peer = 0;
-  int count = 0, atomics = 0, capability = 0;
-  check(driver.deviceGet(&own, device), "cuDeviceGet");
-  check(driver.deviceGetAttribute(&capability, gpu::DeviceAttribute::ComputeCapabilityMajor, own),
-        "cuDeviceGetAttribute");
-  if (capability < kLeastCapability) return false;
-  if (address == pciAddress(own)) return true;
-  check(driver.deviceGetCount(&count), "cuDeviceGetCount");
-  for (int ordinal = 0; ordinal < count; ++ordinal) {
-    check(driver.deviceGet(&peer, ordinal), "cuDeviceGet");
-    if (pciAddress(peer) != address) continue;
+  const gpu::Device own = gpu::deviceHandle(device);
+  if (gpu::attributeOf(own, gpu::DeviceAttribute::ComputeCapabilityMajor) < kLeastCapability) {
+    return false;
+  }
+  if (address == packedPciAddress(own)) return true;
+  for (int ordinal = 0; ordinal < gpu::deviceCount(); ++ordinal) {
+    const gpu::Device peer = gpu::deviceHandle(ordinal);
+    if (packedPciAddress(peer) != address) continue;
+    int atomics = 0;
     return driver.deviceGetP2PAttribute(&atomics, gpu::PeerAttribute::NativeAtomics, own, peer) ==
                gpu::kSuccess &&
            atomics != 0;
@@ -167,7 +149,7 @@ void GpuDomain::connect(GpuFallback fallback, WaitHooks* hooks) {
   const auto all = agree(hooks, [&](Introduction& own) {
     own.budget =
         static_cast<uint32_t>(std::min<int64_t>(kSmBudget.get(), multiprocessors(device_)));
-    own.pciAddress = pciAddressOf(device_);
+    own.pciAddress = packedPciAddress(gpu::deviceHandle(device_));
     own.stepBytes = memory_.stepBytes();
     own.wantsHost = kThroughHost.get();
     own.takesHost = fallback == GpuFallback::HostMemory;

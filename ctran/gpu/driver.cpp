@@ -77,9 +77,8 @@ Context primaryContext(int device) {
   std::lock_guard lock(mutex);
   if (contexts.size() <= static_cast<size_t>(device)) contexts.resize(device + 1);
   if (!contexts[device]) {
-    Device handle = 0;
-    check(driver.deviceGet(&handle, device), "cuDeviceGet");
-    check(driver.devicePrimaryCtxRetain(&contexts[device], handle), "cuDevicePrimaryCtxRetain");
+    check(driver.devicePrimaryCtxRetain(&contexts[device], deviceHandle(device)),
+          "cuDevicePrimaryCtxRetain");
   }
   return contexts[device];
 }
@@ -139,24 +138,36 @@ DeviceGuard::~DeviceGuard() {
   if (changed_) Driver::get().ctxSetCurrent(previous_);
 }
 
-std::string architecture(int device) {
-  const Driver& driver = Driver::get();
+Device deviceHandle(int device) {
   Device handle = 0;
-  int major = 0, minor = 0;
-  check(driver.deviceGet(&handle, device), "cuDeviceGet");
-  check(driver.deviceGetAttribute(&major, DeviceAttribute::ComputeCapabilityMajor, handle),
-        "cuDeviceGetAttribute");
-  check(driver.deviceGetAttribute(&minor, DeviceAttribute::ComputeCapabilityMinor, handle),
-        "cuDeviceGetAttribute");
-  return "sm_" + std::to_string(major) + std::to_string(minor);
+  check(Driver::get().deviceGet(&handle, device), "cuDeviceGet");
+  return handle;
+}
+
+int attributeOf(Device device, DeviceAttribute which) {
+  int value = 0;
+  check(Driver::get().deviceGetAttribute(&value, which, device), "cuDeviceGetAttribute");
+  return value;
+}
+
+std::array<unsigned, 3> pciAddress(Device device) {
+  const auto part = [&](DeviceAttribute which) {
+    return static_cast<unsigned>(attributeOf(device, which));
+  };
+  return {part(DeviceAttribute::PciDomainId), part(DeviceAttribute::PciBusId),
+          part(DeviceAttribute::PciDeviceId)};
+}
+
+std::string architecture(int device) {
+  const Device handle = deviceHandle(device);
+  return "sm_" + std::to_string(attributeOf(handle, DeviceAttribute::ComputeCapabilityMajor)) +
+         std::to_string(attributeOf(handle, DeviceAttribute::ComputeCapabilityMinor));
 }
 
 std::string deviceName(int device) {
-  const Driver& driver = Driver::get();
-  Device handle = 0;
-  check(driver.deviceGet(&handle, device), "cuDeviceGet");
   char name[128] = {};
-  check(driver.deviceGetName(name, sizeof name - 1, handle), "cuDeviceGetName");
+  check(Driver::get().deviceGetName(name, sizeof name - 1, deviceHandle(device)),
+        "cuDeviceGetName");
   return name;
 }
 
@@ -174,9 +185,7 @@ std::optional<int> currentDevice() {
   if (context == nullptr) return std::nullopt;
   check(driver.ctxGetDevice(&current), "cuCtxGetDevice");
   for (int ordinal = 0; ordinal < deviceCount(); ++ordinal) {
-    Device device = 0;
-    check(driver.deviceGet(&device, ordinal), "cuDeviceGet");
-    if (device == current) return ordinal;
+    if (deviceHandle(ordinal) == current) return ordinal;
   }
   return std::nullopt;
 }

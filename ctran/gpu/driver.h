@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -295,6 +296,14 @@ class DeviceGuard {
   Context previous_ = nullptr;
   bool changed_ = false;
 };
+
+/// Returns the driver's handle of a device.
+Device deviceHandle(int device);
+
+int attributeOf(Device device, DeviceAttribute which);
+
+/// Where a device is on the PCI bus: domain, bus, device.
+std::array<unsigned, 3> pciAddress(Device device);
 
 /// Returns the exact architecture of a device as compilers spell it: "sm_90".
 std::string architecture(int device);

@@ -40,11 +40,6 @@ void closeInChild() {
 [[maybe_unused]] const int gSocketsAtFork = pthread_atfork(
     [] { socketRegistry().mutex.lock(); }, [] { socketRegistry().mutex.unlock(); }, closeInChild);
 
-Error noDescriptor(const char* doing) {
-  const Error error = systemError(doing, errno);
-  return Error(error.kind(), error.message(), {}, kMakingSockets, error.hint());
-}
-
 IoResult result(ssize_t n) {
   if (n > 0) return {static_cast<size_t>(n), IoResult::End::None, 0};
   if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) {
@@ -92,7 +87,7 @@ size_t Socket::unacknowledged() const {
 Socket newSocket(int family) {
   Socket socket = Socket::made(
       [family] { return ::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
-  if (!socket) throw noDescriptor("socket");
+  if (!socket) throw systemError("socket", errno, kMakingSockets);
   return socket;
 }
 
@@ -105,7 +100,7 @@ Socket acceptOne(const Socket& listener) {
     // A caller that has hung up already is no error of ours (accept(2) lists what it may leave).
     if (errno == EINTR || errno == ECONNABORTED || errno == EPROTO) continue;
     if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
-      throw noDescriptor("accepting a connection");
+      throw systemError("accepting a connection", errno, kMakingSockets);
     }
     return {};
   }

@@ -55,11 +55,6 @@ bool waitAMoment(Deadline deadline, const Interrupt& interrupt) {
   return true;
 }
 
-Error noDescriptors(const char* doing, int errnum) {
-  const Error error = systemError(doing, errnum);
-  return Error(error.kind(), error.message(), {}, kNoDescriptors, error.hint());
-}
-
 }  // namespace
 
 Socket listenAbstract(const std::string& name, int backlog) {
@@ -141,7 +136,7 @@ void sendAll(const UniqueFd& socket, std::span<const std::byte> bytes, std::span
       waitReady(socket.get(), POLLOUT, deadline, interrupt);
     } else if (errno == ETOOMANYREFS) {
       if (!waitAMoment(deadline, interrupt)) {
-        throw noDescriptors("sending descriptors", ETOOMANYREFS);
+        throw systemError("sending descriptors", ETOOMANYREFS, kNoDescriptors);
       }
     } else if (errno == EPIPE || errno == ECONNRESET) {
       throw Error(ErrorKind::PeerLost, "a peer left during the handshake");
@@ -188,7 +183,7 @@ std::vector<UniqueFd> receiveAll(const UniqueFd& socket, std::span<std::byte> by
   }
   // The kernel drops what this process has no room for.
   if (truncated && !socket.duplicate()) {
-    throw noDescriptors(kNoDescriptors, errno);
+    throw systemError(kNoDescriptors, errno, kNoDescriptors);
   }
   if (received.size() != fdCount) {
     throw Error(ErrorKind::System, "a peer sent " + std::to_string(received.size()) +

@@ -9,20 +9,9 @@
 namespace ctran {
 
 PciPlace placeOfGpu(int device, const std::string& sysfs) {
-  const gpu::Driver& driver = gpu::Driver::get();
-  gpu::Device handle = 0;
-  gpu::check(driver.deviceGet(&handle, device), "cuDeviceGet");
-  unsigned numbers[3];
-  const gpu::DeviceAttribute attributes[] = {gpu::DeviceAttribute::PciDomainId,
-                                             gpu::DeviceAttribute::PciBusId,
-                                             gpu::DeviceAttribute::PciDeviceId};
-  for (int i = 0; i < 3; ++i) {
-    int value = 0;
-    gpu::check(driver.deviceGetAttribute(&value, attributes[i], handle), "cuDeviceGetAttribute");
-    numbers[i] = static_cast<unsigned>(value);
-  }
+  const auto [domain, bus, number] = gpu::pciAddress(gpu::deviceHandle(device));
   char name[32];
-  std::snprintf(name, sizeof name, "%04x:%02x:%02x.0", numbers[0], numbers[1], numbers[2]);
+  std::snprintf(name, sizeof name, "%04x:%02x:%02x.0", domain, bus, number);
   return PciPlace::of(sysfs + "/sys/bus/pci/devices/" + name);
 }
 

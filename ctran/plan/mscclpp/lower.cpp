@@ -298,6 +298,11 @@ class Lowering : private Cursor {
     note(step.to, rawTo);
   }
 
+  std::string textOf(const Slot& slot) const {
+    return "scratch[" + std::to_string(slot.second / factor_) + "] of rank " +
+           std::to_string(slot.first);
+  }
+
   /// The chunks of scratch among those places.
   template <class Function>
   static void forSlots(std::span<const Place> places, int count, const Function& function) {
@@ -399,32 +404,22 @@ class Lowering : private Cursor {
     for (const PacketUse& write : packetWrites_) {
       goTo(write);
       const Step& step = plan_.lane(write.lane)[write.step];
-      for (const Place& place : std::span(step.to).subspan(write.raw)) {
-        for (int i = 0; i < step.count && place.buffer == Buffer::Scratch; ++i) {
-          if (!writers.try_emplace({place.rank, place.index + i}, &write).second) {
-            failAsWrong("scratch[" + std::to_string((place.index + i) / factor_) + "] of rank " +
-                        std::to_string(place.rank) +
-                        " gets packets twice in one execution, which is all that they tell apart");
-          }
-        }
-      }
+      forSlots(std::span(step.to).subspan(write.raw), step.count, [&](const Slot& slot) {
+        if (writers.try_emplace(slot, &write).second) return;
+        failAsWrong(textOf(slot) +
+                    " gets packets twice in one execution, which is all that they tell apart");
+      });
     }
     std::set<std::tuple<LaneId, size_t, LaneId>> announced;
     for (const PacketUse& read : packetReads_) {
       goTo(read);
       Step& step = plan_.lane(read.lane)[read.step];
       std::set<const Use*> awaited;
-      for (const Place& place : std::span(step.from).subspan(read.raw)) {
-        for (int i = 0; i < step.count && place.buffer == Buffer::Scratch; ++i) {
-          const auto writer = writers.find({place.rank, place.index + i});
-          if (writer == writers.end()) {
-            failAsWrong("nobody writes packets to scratch[" +
-                        std::to_string((place.index + i) / factor_) + "] of rank " +
-                        std::to_string(place.rank));
-          }
-          awaited.insert(writer->second);
-        }
-      }
+      forSlots(std::span(step.from).subspan(read.raw), step.count, [&](const Slot& slot) {
+        const auto writer = writers.find(slot);
+        if (writer == writers.end()) failAsWrong("nobody writes packets to " + textOf(slot));
+        awaited.insert(writer->second);
+      });
       for (const Use* write : awaited) {
         if (write->lane == read.lane) continue;  // in order anyway
         if (!announced.emplace(write->lane, write->step, read.lane).second) continue;
@@ -471,8 +466,7 @@ class Lowering : private Cursor {
     const auto check = [&](const Use& use, const Slot& slot) {
       if (!plain.contains(slot)) return;
       goTo(use);
-      failAsWrong("it has data in scratch[" + std::to_string(slot.second / factor_) + "] of rank " +
-                  std::to_string(slot.first) + ", which gets packets");
+      failAsWrong("it has data in " + textOf(slot) + ", which gets packets");
     };
     std::set<std::pair<LaneId, size_t>> packetSteps;
     for (const PacketStep& noted : packetSteps_) {

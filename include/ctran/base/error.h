@@ -50,6 +50,6 @@ class CTRAN_API Error : public std::exception {
 };
 
 /// Makes an Error of kind System: "what: strerror(errno)".
-CTRAN_API Error systemError(const std::string& what, int errnum);
+CTRAN_API Error systemError(const std::string& what, int errnum, std::string op = {});
 
 }  // namespace ctran
