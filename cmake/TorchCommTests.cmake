@@ -19,6 +19,9 @@ foreach(source ${torchcomms_tests})
       APPEND PROPERTY COMPILE_DEFINITIONS STAND_IN_VERBS="$<TARGET_FILE:stand_in_verbs>")
     target_include_directories(${test} PRIVATE ${PROJECT_SOURCE_DIR}/tests/torchcomms/folly_stub)
   endif()
+  if(test MATCHES "^DeviceWindow")
+    target_link_libraries(${test} PRIVATE mscclpp)  # runs kernels on the host
+  endif()
   # Headers of torch are most of what there is to compile: once for all of the programs.
   if(with_headers)
     target_precompile_headers(${test} REUSE_FROM ${with_headers})

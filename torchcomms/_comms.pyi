@@ -305,6 +305,37 @@ class TorchCommWindow:
         It is contiguous, and may outlive the window. Without `sizes`: all that follows. Without a
         rank: the registered tensor, None if the window does not hold it. Raises CommError where
         get_attr() says SEPARATE, or when the view is not inside that memory."""
+    def get_device_window(
+        self, signal_count: int = -1, counter_count: int = -1, barrier_count: int = 1
+    ) -> int:
+        """The address of the window for CUDA kernels: a torchcomms::device::TorchCommDeviceWindow,
+        of comms/torchcomms/device/TorchCommDeviceWindow.hpp.
+
+        It has so many signals, counters and barriers, all 0; -1: as many as ranks. Collective, with
+        the same counts on all ranks. Later calls with the same counts return the same address, and
+        are local. The address is good until tensor_deregister(), which waits for all that the GPU
+        runs.
+
+        A wait of a kernel ends by the timeout that the communicator has now, by abort(), or when
+        the communicator fails. An argument out of range writes nothing, and ends all waits. The
+        communicator has failed then, and raises an error that names the rank.
+
+        Raises CommError where the window's memory is not of GPUs of one host, where the ranks'
+        counts differ, or where a link between GPUs is not known to carry atomic operations."""
+    def register_local_buffer(self, tensor: Tensor) -> int:
+        """The address of a torchcomms::device::RegisteredBuffer, from which kernels put: a
+        contiguous tensor on the window's device.
+
+        Local. The window holds the tensor until deregister_local_buffer(), or
+        tensor_deregister()."""
+    def deregister_local_buffer(self, handle: int) -> None:
+        """Lets go of the tensor of register_local_buffer(). Kernels that use the handle have to
+        have ended. Raises CommError for another number."""
+    def get_nvlink_address(self, peer: int) -> int:
+        """The address at which this rank's GPU loads from and stores to the memory of rank `peer`,
+        until tensor_deregister(). Raises CommError where the window's memory is not of GPUs."""
+    def get_multimem_address(self) -> int:
+        """Raises CommError: NVLink multicast is not used."""
     def __copy__(self) -> TorchCommWindow: ...
     def __deepcopy__(self, memo: dict[int, Any]) -> TorchCommWindow: ...
     def get_attr(self, peer_rank: int) -> TorchCommWindowAttr:

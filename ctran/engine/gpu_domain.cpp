@@ -13,6 +13,7 @@
 #include "ctran/engine/communicator.h"
 #include "ctran/engine/exchange_all.h"
 #include "ctran/gpu/discard.h"
+#include "ctran/gpu/peers.h"
 #include "ctran/select/members.h"
 #include "ctran/select/plans.h"
 #include "ctran/trace/preparation.h"
@@ -51,34 +52,13 @@ int multiprocessors(int device) {
   return gpu::attributeOf(gpu::deviceHandle(device), gpu::DeviceAttribute::MultiprocessorCount);
 }
 
-uint64_t packedPciAddress(gpu::Device device) {
-  uint64_t address = 0;
-  for (const unsigned part : gpu::pciAddress(device)) {
-    address = address << 16 | static_cast<uint16_t>(part);
-  }
-  return address;
-}
-
 /// Whether lines serve on this GPU and the link to the one at that address is known to carry them
-/// whole: NVLink, which knows atomic operations. Of GPUs that this process does not see, nothing is
-/// known.
+/// whole: NVLink, which knows atomic operations.
 bool carriesLines(int device, uint64_t address) {
   constexpr int kLeastCapability = 8;
-  const gpu::Driver& driver = gpu::Driver::get();
   const gpu::Device own = gpu::deviceHandle(device);
-  if (gpu::attributeOf(own, gpu::DeviceAttribute::ComputeCapabilityMajor) < kLeastCapability) {
-    return false;
-  }
-  if (address == packedPciAddress(own)) return true;
-  for (int ordinal = 0; ordinal < gpu::deviceCount(); ++ordinal) {
-    const gpu::Device peer = gpu::deviceHandle(ordinal);
-    if (packedPciAddress(peer) != address) continue;
-    int atomics = 0;
-    return driver.deviceGetP2PAttribute(&atomics, gpu::PeerAttribute::NativeAtomics, own, peer) ==
-               gpu::kSuccess &&
-           atomics != 0;
-  }
-  return false;
+  return gpu::attributeOf(own, gpu::DeviceAttribute::ComputeCapabilityMajor) >= kLeastCapability &&
+         gpu::hasNativeAtomics(device, address);
 }
 
 }  // namespace
@@ -149,7 +129,7 @@ void GpuDomain::connect(GpuFallback fallback, WaitHooks* hooks) {
   const auto all = agree(hooks, [&](Introduction& own) {
     own.budget =
         static_cast<uint32_t>(std::min<int64_t>(kSmBudget.get(), multiprocessors(device_)));
-    own.pciAddress = packedPciAddress(gpu::deviceHandle(device_));
+    own.pciAddress = gpu::pciAddressOf(device_);
     own.stepBytes = memory_.stepBytes();
     own.wantsHost = kThroughHost.get();
     own.takesHost = fallback == GpuFallback::HostMemory;

@@ -259,6 +259,30 @@ void StreamQueue::onBreak(std::weak_ptr<std::function<void()>> callback) {
   callOnBreak();
 }
 
+void StreamQueue::onInspect(std::weak_ptr<std::function<void()>> look) {
+  const std::lock_guard lock(errorMutex_);
+  onInspect_.push_back(std::move(look));
+}
+
+void StreamQueue::lookAtPrograms() {
+  std::vector<std::shared_ptr<std::function<void()>>> present;
+  {
+    const std::lock_guard lock(errorMutex_);
+    std::erase_if(onInspect_, [](const auto& one) { return one.expired(); });
+    for (const auto& one : onInspect_) {
+      if (auto look = one.lock()) present.push_back(std::move(look));
+    }
+  }
+  for (const auto& look : present) (*look)();
+}
+
+bool StreamQueue::hasPrograms() const {
+  if (isBroken()) return false;
+  const std::lock_guard lock(errorMutex_);
+  return std::any_of(onInspect_.begin(), onInspect_.end(),
+                     [](const auto& one) { return !one.expired(); });
+}
+
 void StreamQueue::callOnBreak() {
   std::vector<std::weak_ptr<std::function<void()>>> callbacks;
   {

@@ -86,6 +86,13 @@ class StreamQueue {
   /// Calls `callback` once when the communicator breaks, at once if it has, as long as it is owned.
   /// Used for what waits on streams in addition to the communicator's own kernels.
   void onBreak(std::weak_ptr<std::function<void()>> callback);
+  /// Has the watchdog call `look`, which does not throw, at every inspection, as long as it is
+  /// owned: for kernels that the program launches, which may run at any time and wait for other
+  /// ranks. Meanwhile the watchdog frees nothing, as that would wait for them.
+  void onInspect(std::weak_ptr<std::function<void()>> look);
+  void lookAtPrograms();
+  /// Returns whether there are any; those of a broken communicator have been ended.
+  bool hasPrograms() const;
 
   // Enqueueing. The device has to be current.
 
@@ -184,7 +191,8 @@ class StreamQueue {
   const std::shared_ptr<gpu::EventPool> events_;
   std::array<std::optional<gpu::OwnStream>, 2> ownStreams_;  ///< the second has a high priority
   std::optional<DeviceTimer> timer_;
-  std::vector<std::weak_ptr<std::function<void()>>> onBreak_;  ///< guarded by errorMutex_
+  std::vector<std::weak_ptr<std::function<void()>>> onBreak_;    ///< guarded by errorMutex_
+  std::vector<std::weak_ptr<std::function<void()>>> onInspect_;  ///< guarded by errorMutex_
   std::atomic<uint64_t> issued_{0};
   std::atomic<int> graphs_{0};  ///< number of values that graphs keep
 };

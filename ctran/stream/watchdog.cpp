@@ -77,7 +77,8 @@ void WatchdogState::serve() {
     milliseconds longest = kLongestSleep;
     bool idle = true;
     for (const auto& queue : inspected) {
-      idle = queue->inspect() && idle;
+      queue->lookAtPrograms();
+      idle = queue->inspect() && !queue->hasPrograms() && idle;
       pause = std::min(pause, queue->checkInterval());
       longest = std::min(longest, queue->idleInterval());
     }

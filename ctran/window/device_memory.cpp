@@ -50,4 +50,15 @@ std::shared_ptr<void> allocateDeviceWords(size_t words, int device) {
   return memory;
 }
 
+void writeDeviceWords(void* to, std::span<const uint64_t> content, int device) {
+  const gpu::DeviceGuard active(device);
+  const auto& runtime = gpu::Runtime::of(gpu::Platform::Cuda);
+  const gpu::OwnStream stream(runtime, device, /*highPriority=*/false);
+  const gpu::Driver& driver = gpu::Driver::get();
+  gpu::check(driver.memcpyHtoDAsync(gpu::addressOf(to), content.data(), content.size_bytes(),
+                                    stream.get()),
+             "cuMemcpyHtoDAsync");
+  gpu::check(driver.streamSynchronize(stream.get()), "cuStreamSynchronize");
+}
+
 }  // namespace ctran

@@ -2,16 +2,15 @@
 
 #include <atomic>
 #include <chrono>
-#include <cstring>
 #include <thread>
 
 #include "ctran/base/checked.h"
 #include "ctran/base/error.h"
 #include "ctran/collective/gpu/kernels.h"
 #include "ctran/memory/device_segment.h"
-#include "ctran/memory/device_sharing.h"
 #include "ctran/stream/backoff.h"
 #include "ctran/stream/watchdog.h"
+#include "ctran/window/agree.h"
 #include "ctran/window/device_memory.h"
 #include "ctran/window/signals.cuh"
 
@@ -28,43 +27,12 @@ constexpr microseconds kWindowPause{100};
 /// How long a window that goes waits for kernels that have been told to end.
 constexpr std::chrono::seconds kWindowEndPatience{5};
 
-/// What ranks tell each other when a window opens, and of how far they have come.
-struct Opening {
+/// What ranks tell each other when a window opens.
+struct Opening : Said {
   SharedRange memory;
   SharedRange words;
   size_t signalWords;
-  bool failed;
-  ErrorKind kind;
-  char why[400];
 };
-
-/// `step(own)` on every rank; what they say of themselves. Throws on all ranks if it has on one.
-template <class Step>
-std::vector<Opening> agree(GpuWindowHost& host, int rank, const Step& step) {
-  Opening own{};
-  try {
-    step(own);
-  } catch (const Error& error) {
-    own.failed = true;
-    own.kind = error.kind();
-    std::strncpy(own.why, error.what(), sizeof own.why - 1);
-  }
-  const auto texts = host.exchange(std::string(reinterpret_cast<const char*>(&own), sizeof own));
-  std::vector<Opening> all(texts.size());
-  for (size_t r = 0; r < texts.size(); ++r) {
-    const int number = static_cast<int>(r);
-    if (texts[r].size() != sizeof own) {
-      throw Error(ErrorKind::System, "Rank " + std::to_string(r) + "'s memory is unreadable",
-                  {number});
-    }
-    std::memcpy(&all[r], texts[r].data(), sizeof own);
-    if (!all[r].failed) continue;
-    all[r].why[sizeof all[r].why - 1] = '\0';
-    const std::string whose = number == rank ? "" : "Rank " + std::to_string(r) + ": ";
-    throw Error(all[r].kind, whose + all[r].why, {number}, "window");
-  }
-  return all;
-}
 
 /// What a rank says of itself is used for addresses only within what is mapped of its memory.
 void checkOpening(const Opening& opening, int rank, int size) {
@@ -76,16 +44,6 @@ void checkOpening(const Opening& opening, int rank, int size) {
                     " words for signals, and memory of " + std::to_string(opening.words.bytes) +
                     " bytes for them and those of the ranks",
                 {rank}, "window");
-  }
-}
-
-/// The memory of another rank here; errors name it.
-std::shared_ptr<void> mappedFrom(const SharedRange& range, int rank, int device) {
-  try {
-    return mapDeviceMemory(range, device);
-  } catch (const Error& error) {
-    throw Error(error.kind(), "what rank " + std::to_string(rank) + " offers: " + error.message(),
-                {rank}, "window", error.hint());
   }
 }
 
@@ -140,7 +98,7 @@ void GpuWindow::open(void* data, size_t bytes, size_t signalWords, WaitHooks* ho
   const Blocking blocking(hooks);
   const size_t count = static_cast<size_t>(size_) + signalWords;
   std::shared_ptr<void> adopted, words;
-  const auto all = agree(*host_, rank_, [&](Opening& own) {
+  const auto all = agree<Opening>(*host_, rank_, [&](Opening& own) {
     const gpu::DeviceGuard active(device_);
     kernels_ = &SignalKernels::of(device_);
     counts_ = allocateDeviceWords(2 * static_cast<size_t>(size_), device_);
@@ -152,7 +110,7 @@ void GpuWindow::open(void* data, size_t bytes, size_t signalWords, WaitHooks* ho
     own.signalWords = signalWords;
   });
   std::vector<Peer> peers(static_cast<size_t>(size_));
-  agree(*host_, rank_, [&](Opening&) {
+  agree<Said>(*host_, rank_, [&](Said&) {
     for (int r = 0; r < size_; ++r) {
       const Opening& other = all.at(static_cast<size_t>(r));
       Peer& peer = peers[static_cast<size_t>(r)];
@@ -180,7 +138,7 @@ void GpuWindow::open(void* data, size_t bytes, size_t signalWords, WaitHooks* ho
 void GpuWindow::close(WaitHooks* hooks) {
   awaitOwn(hooks);
   const Blocking blocking(hooks);
-  if (captured_) {  // of replays there are no events
+  if (isUntracked_) {  // of replays, and of the program's kernels, there are no events
     const gpu::DeviceGuard active(device_);
     gpu::check(gpu::Driver::get().ctxSynchronize(), "cuCtxSynchronize");
   }
@@ -255,7 +213,7 @@ GpuWindow::Operation GpuWindow::enqueue(const Issue& issue, Stream stream,
         }
         issue(own);
         if (capturing) {
-          captured_ = true;
+          isUntracked_ = true;
           held->window = kept_;
           return;
         }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -27,6 +28,8 @@ class GpuWindowHost {
   /// Returns the text of every rank, by rank. Collective; throws Error at the timeout.
   virtual std::vector<std::string> exchange(const std::string& own) = 0;
   virtual StreamQueue& queue() = 0;
+  /// The timeout of the communicator.
+  virtual std::chrono::milliseconds timeout() const = 0;
 };
 
 /// A window of GPUs of one host that map each other's memory. A put is a copy by the device, a
@@ -62,6 +65,10 @@ class GpuWindow {
   const std::shared_ptr<void>& mapped(int rank) const {
     return peers_.at(static_cast<size_t>(rank)).memory;
   }
+
+  GpuWindowHost& host() const { return *host_; }
+  /// Kernels of the program use the window from now on: `close` waits for all that the device runs.
+  void useFromKernels() { isUntracked_ = true; }
 
   // The operations are those of Window. What `options` keep alive is held until the operation has
   // ended.
@@ -129,7 +136,7 @@ class GpuWindow {
   gpu::PooledEvent last_;
   gpu::Stream lastStream_ = nullptr;
   bool used_ = false;
-  bool captured_ = false;
+  bool isUntracked_ = false;  ///< graphs, or kernels of the program, use the window
   std::shared_ptr<Kept> kept_;
 };
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpu_ranks import device_windows
 from harness import gpu_windows as windows
 
 from nccl_ranks import Make, case
@@ -65,3 +66,23 @@ def an_abort_ends_a_wait_for_a_signal(make: Make) -> None:
 @case(world=2, breaks=True)
 def a_window_goes_while_it_waits_in_vain(make: Make) -> None:
     windows.a_window_goes_while_it_waits_in_vain(make, "nccl")
+
+
+@case(world=2)
+def kernels_put_signal_and_wait(make: Make) -> None:
+    make(2).run(device_windows.exchanges, "nccl")
+
+
+@case(world=2, breaks=True)
+def a_wait_of_a_kernel_times_out(make: Make) -> None:
+    device_windows.waits_time_out(make, "nccl")
+
+
+@case(world=2, breaks=True)
+def an_abort_ends_the_waits_of_kernels(make: Make) -> None:
+    device_windows.aborts_end_waits(make, "nccl")
+
+
+@case(world=2, breaks=True)
+def a_kernel_does_not_wait_for_a_dead_rank(make: Make) -> None:
+    device_windows.deaths_end_waits(make, "nccl")

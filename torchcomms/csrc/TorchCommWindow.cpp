@@ -16,10 +16,21 @@ namespace {
 
 /// Signals per rank of a window that says nothing else.
 constexpr int64_t kSignals = 8;
+/// Signals, counters or barriers of a device window at most.
+constexpr int64_t kMostForKernels = 1 << 20;
 
 [[noreturn]] void reject(const std::string& message, const std::string& hint = {}) {
   throw ctran::Error(ctran::ErrorKind::InvalidArgument, "[TorchCommWindow]: " + message, {},
                      "window", hint);
+}
+
+[[noreturn]] void withoutKernels(const char* what) {
+  throw ctran::Error(ctran::ErrorKind::Unsupported,
+                     std::string("[TorchCommWindow]: ") + what +
+                         ": CUDA kernels do not reach the memory of this window",
+                     {}, "window",
+                     "they do in windows of CUDA tensors, on backends ctran, nccl and ncclx; here "
+                     "use put(), get(), signal() and wait_signal()");
 }
 
 at::Tensor flatBytes(const at::Tensor& tensor) {
@@ -184,6 +195,56 @@ at::Tensor TorchCommWindow::get_tensor(int rank, at::IntArrayRef sizes, at::Scal
       .target_device(device_)  // also where the memory itself is another one's
       .make_tensor();
 }
+
+uint64_t TorchCommWindow::get_device_window(int64_t signal_count, int64_t counter_count,
+                                            int64_t barrier_count) {
+  checkOpen();
+  const auto checked = [this](int64_t count, const char* what) {
+    if (count < -1 || count > kMostForKernels) {
+      reject(std::string("get_device_window: ") + what + " must be in range [0, " +
+             std::to_string(kMostForKernels) + "], or -1 for as many as ranks, but got " +
+             std::to_string(count));
+    }
+    return static_cast<uint64_t>(count == -1 ? size_ : count);
+  };
+  return deviceWindow(checked(signal_count, "signal_count"),
+                      checked(counter_count, "counter_count"),
+                      checked(barrier_count, "barrier_count"));
+}
+
+uint64_t TorchCommWindow::register_local_buffer(const at::Tensor& tensor) {
+  checkOpen();
+  checkTensor(tensor, "register_local_buffer");
+  return addBuffer(tensor);
+}
+
+void TorchCommWindow::deregister_local_buffer(uint64_t handle) {
+  checkOpen();
+  removeBuffer(handle);
+}
+
+uint64_t TorchCommWindow::get_nvlink_address(int peer) {
+  checkOpen();
+  checkRank(peer);
+  return deviceAddress(peer);
+}
+
+uint64_t TorchCommWindow::get_multimem_address() {
+  throw ctran::Error(ctran::ErrorKind::Unsupported,
+                     "[TorchCommWindow]: get_multimem_address: NVLink multicast is not used, as it "
+                     "can put the GPUs of a shared host out of service",
+                     {}, "window", "use get_nvlink_address() of each rank");
+}
+
+uint64_t TorchCommWindow::deviceWindow(uint64_t, uint64_t, uint64_t) {
+  withoutKernels("get_device_window");
+}
+
+uint64_t TorchCommWindow::addBuffer(const at::Tensor&) { withoutKernels("register_local_buffer"); }
+
+void TorchCommWindow::removeBuffer(uint64_t) { withoutKernels("deregister_local_buffer"); }
+
+uint64_t TorchCommWindow::deviceAddress(int) const { withoutKernels("get_nvlink_address"); }
 
 TorchCommWindowAttr TorchCommWindow::get_attr(int rank) const {
   checkOpen();

@@ -85,10 +85,28 @@ class TorchCommWindow : public std::enable_shared_from_this<TorchCommWindow> {
   /// A view of that rank's memory from element `offset` of `dtype`. As map_remote_tensor.
   at::Tensor get_tensor(int rank, at::IntArrayRef sizes, at::ScalarType dtype, int64_t offset);
 
+  /// The address of the window for kernels, a `torchcomms::device::TorchCommDeviceWindow`
+  /// (device/TorchCommDeviceWindow.hpp), with so many signals, counters and barriers; -1: as many
+  /// as ranks. Collective, and the same on all ranks. A later call with the same counts returns the
+  /// same address, and is local. It is good until `tensor_deregister`, before which the kernels of
+  /// all ranks that use it have to have been launched.
+  uint64_t get_device_window(int64_t signal_count = -1, int64_t counter_count = -1,
+                             int64_t barrier_count = 1);
+  /// The address of a `torchcomms::device::RegisteredBuffer` for kernels: of a contiguous tensor,
+  /// which the window holds until `deregister_local_buffer`, or `tensor_deregister`. Kernels that
+  /// use it have to have ended by then.
+  uint64_t register_local_buffer(const at::Tensor& tensor);
+  void deregister_local_buffer(uint64_t handle);
+  /// The address at which this rank's GPU reaches that rank's memory.
+  uint64_t get_nvlink_address(int peer);
+  /// Throws: NVLink multicast is not used.
+  uint64_t get_multimem_address();
+
   TorchCommWindowAttr get_attr(int rank) const;
   /// Bytes that this rank exposes.
   int64_t get_size() const;
   const at::Device& get_device() const { return device_; }
+  int getRank() const { return rank_; }
   /// The number of ranks.
   int getSize() const { return size_; }
   /// The registered tensor, if the window holds it.
@@ -122,6 +140,13 @@ class TorchCommWindow : public std::enable_shared_from_this<TorchCommWindow> {
                             const OpOptions& options) = 0;
   virtual WorkPtr compareSignal(int64_t index, uint64_t value, SignalCmpOp op, bool async_op,
                                 const OpOptions& options) = 0;
+
+  // For kernels; windows that are not of GPUs have nothing for them.
+
+  virtual uint64_t deviceWindow(uint64_t signals, uint64_t counters, uint64_t barriers);
+  virtual uint64_t addBuffer(const at::Tensor& tensor);
+  virtual void removeBuffer(uint64_t handle);
+  virtual uint64_t deviceAddress(int rank) const;
 
   /// Of the memory that `open` exposes.
   at::ScalarType exposedType() const { return dtype_; }

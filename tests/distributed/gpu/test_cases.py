@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import gpu_ranks.algorithms
 import gpu_ranks.copies
+import gpu_ranks.device_windows
 import gpu_ranks.groups
 import gpu_ranks.hosts
 import gpu_ranks.messages

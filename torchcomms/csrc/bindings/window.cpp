@@ -191,6 +191,28 @@ void bindWindow(py::module_& module) {
           "A view of the memory of `rank`, without a copy, from element `offset` of `dtype`; its "
           "strides are those of a contiguous tensor. Without `sizes`: all that follows. Without a "
           "rank: the registered tensor, None if the window does not hold it.")
+      .def("get_device_window", &TorchCommWindow::get_device_window, py::arg("signal_count") = -1,
+           py::arg("counter_count") = -1, py::arg("barrier_count") = 1,
+           "The address of the window for CUDA kernels, a TorchCommDeviceWindow, with so many "
+           "signals, counters and barriers; -1: as many as ranks. Collective, the same on all "
+           "ranks.")
+      .def(
+          "register_local_buffer",
+          [](TorchCommWindow& self, const py::object& tensor) {
+            return self.register_local_buffer(toTensor("register_local_buffer", "tensor", tensor));
+          },
+          py::arg("tensor"),
+          "The address of a RegisteredBuffer of a contiguous tensor, for puts of CUDA kernels.")
+      .def("deregister_local_buffer", &TorchCommWindow::deregister_local_buffer, py::arg("handle"),
+           "Lets go of the tensor; kernels that use the handle have to have ended.")
+      .def(
+          "get_nvlink_address",
+          [](TorchCommWindow& self, const Integer& peer) {
+            return self.get_nvlink_address(rankOf(self, peer));
+          },
+          py::arg("peer"), "The address at which this rank's GPU reaches that rank's memory.")
+      .def("get_multimem_address", &TorchCommWindow::get_multimem_address,
+           "Raises CommError: NVLink multicast is not used.")
       // A copy is the same window: there is no other memory behind it.
       .def("__copy__", [](const py::object& self) { return self; })
       .def(

@@ -44,6 +44,8 @@ class Host final : public ctran::GpuWindowHost {
 
   ctran::StreamQueue& queue() override { return *gpu_; }
 
+  std::chrono::milliseconds timeout() const override { return backend_.getOptions().timeout; }
+
  private:
   CtranBackend& backend_;
   const std::shared_ptr<ctran::GpuQueue> gpu_;

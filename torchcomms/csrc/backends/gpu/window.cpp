@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "ctran/base/error.h"
+#include "ctran/window/device_memory.h"
 #include "torchcomms/csrc/backends/ctran/window.hpp"
 #include "torchcomms/csrc/backends/stream/work.hpp"
 #include "torchcomms/csrc/current_stream.hpp"
@@ -35,7 +37,11 @@ void GpuWindow::open(const at::Tensor& memory, int64_t signals) {
 
 void GpuWindow::close() {
   EngineWaitHooks hooks;
+  if (device_) device_->look();
   window_.close(&hooks);
+  if (device_) device_->close();
+  device_.reset();
+  buffers_.clear();
 }
 
 at::Tensor GpuWindow::newMemory(int64_t bytes) {
@@ -50,6 +56,7 @@ at::Tensor GpuWindow::newMemory(int64_t bytes) {
 template <typename Start>
 TorchCommWindow::WorkPtr GpuWindow::enqueue(OpName op, bool async_op, const OpOptions& options,
                                             const Start& start, const at::Tensor& tensor) {
+  if (device_) device_->look();
   const EnqueueOptions enqueued{
       .name = toString(op),
       .timeout = options.timeout,
@@ -116,6 +123,44 @@ TorchCommWindow::WorkPtr GpuWindow::compareSignal(int64_t index, uint64_t value,
                    return window_.waitWord(static_cast<size_t>(index), engineComparison(op), value,
                                            stream, enqueued);
                  });
+}
+
+uint64_t GpuWindow::deviceWindow(uint64_t signals, uint64_t counters, uint64_t barriers) {
+  const DeviceWindow::Counts counts{signals, counters, barriers};
+  if (!device_) {
+    device_.emplace(window_, getRank(), getSize(), indexOf(get_device()), counts);
+    window_.useFromKernels();
+  }
+  device_->look();
+  if (device_->counts() != counts) {
+    throw ctran::Error(ctran::ErrorKind::InvalidArgument,
+                       "[TorchCommWindow]: get_device_window: the window has one with other counts",
+                       {}, "window", "a window has one for kernels; make another window");
+  }
+  return device_->address();
+}
+
+uint64_t GpuWindow::addBuffer(const at::Tensor& tensor) {
+  const int device = indexOf(get_device());
+  const uint64_t content[] = {
+      reinterpret_cast<uint64_t>(tensor.numel() == 0 ? nullptr : tensor.data_ptr()),
+      tensor.nbytes()};
+  static_assert(sizeof content == sizeof(torchcomms::device::RegisteredBuffer));
+  const auto handle = ctran::allocateDeviceWords(std::size(content), device);
+  ctran::writeDeviceWords(handle.get(), content, device);
+  buffers_.push_back({handle, tensor});
+  return reinterpret_cast<uint64_t>(handle.get());
+}
+
+void GpuWindow::removeBuffer(uint64_t handle) {
+  const auto isIt = [handle](const Buffer& one) {
+    return reinterpret_cast<uint64_t>(one.handle.get()) == handle;
+  };
+  if (std::erase_if(buffers_, isIt) == 0) {
+    throw ctran::Error(ctran::ErrorKind::InvalidArgument,
+                       "[TorchCommWindow]: deregister_local_buffer: no buffer has this handle", {},
+                       "window");
+  }
 }
 
 }  // namespace torch::comms::gpu

@@ -2,8 +2,11 @@
 
 #include <comms/torchcomms/TorchCommWindow.hpp>
 #include <memory>
+#include <optional>
+#include <vector>
 
 #include "ctran/window/gpu_window.h"
+#include "torchcomms/csrc/backends/gpu/device_window.hpp"
 
 namespace torch::comms::gpu {
 
@@ -37,14 +40,28 @@ class GpuWindow final : public TorchCommWindow {
                     const OpOptions& options) override;
   WorkPtr compareSignal(int64_t index, uint64_t value, SignalCmpOp op, bool async_op,
                         const OpOptions& options) override;
+  uint64_t deviceWindow(uint64_t signals, uint64_t counters, uint64_t barriers) override;
+  uint64_t addBuffer(const at::Tensor& tensor) override;
+  void removeBuffer(uint64_t handle) override;
+  uint64_t deviceAddress(int rank) const override {
+    return reinterpret_cast<uint64_t>(window_.mapped(rank).get());
+  }
 
  private:
+  /// Memory for puts of kernels: what they get, and the tensor.
+  struct Buffer {
+    std::shared_ptr<void> handle;
+    at::Tensor tensor;
+  };
+
   /// Calls `start(stream, options)`; what it puts on the stream holds `tensor`.
   template <typename Start>
   WorkPtr enqueue(OpName op, bool async_op, const OpOptions& options, const Start& start,
                   const at::Tensor& tensor = {});
 
   ctran::GpuWindow window_;
+  std::optional<DeviceWindow> device_;
+  std::vector<Buffer> buffers_;
 };
 
 }  // namespace torch::comms::gpu

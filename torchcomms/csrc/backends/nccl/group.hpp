@@ -146,7 +146,8 @@ class Group final : public ctran::StreamQueue, public std::enable_shared_from_th
   void checkOutOfBand(Clock::time_point now);
   /// Returns how long the current call of the library has taken.
   Clock::duration callAge(Clock::time_point now) const;
-  /// Returns whether something takes longer than it does when all is well.
+  /// Returns whether something takes longer than it does when all is well; kernels of the program
+  /// may, unseen.
   bool waitsLong(Clock::time_point now);
 
   const GroupSetup setup_;

@@ -117,6 +117,7 @@ void Group::lookAtDeadlines(Clock::time_point now) {
 }
 
 bool Group::waitsLong(Clock::time_point now) {
+  if (hasPrograms()) return true;
   if (callAge(now) > kOutOfBandInterval) return true;
   if (running_ && now - running_->since > kOutOfBandInterval) return true;
   const std::lock_guard lock(streamsMutex_);

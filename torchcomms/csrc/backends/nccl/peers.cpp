@@ -34,7 +34,7 @@ std::vector<std::string> words(const std::string& text) {
 /// process. Empty if there is none.
 std::string startOf(pid_t pid) {
   const ctran::UniqueFd file(
-      open(("/proc/" + std::to_string(pid) + "/stat").c_str(), O_RDONLY | O_CLOEXEC));
+      ::open(("/proc/" + std::to_string(pid) + "/stat").c_str(), O_RDONLY | O_CLOEXEC));
   std::array<char, 4096> buffer;
   const ssize_t size = file ? read(file.get(), buffer.data(), buffer.size()) : 0;
   const std::string text(buffer.data(), static_cast<size_t>(std::max<ssize_t>(size, 0)));

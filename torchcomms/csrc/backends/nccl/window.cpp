@@ -38,6 +38,8 @@ class NcclBackend::WindowHost final : public ctran::GpuWindowHost {
 
   ctran::StreamQueue& queue() override { return *group_; }
 
+  std::chrono::milliseconds timeout() const override { return backend_.options_.timeout; }
+
  private:
   NcclBackend& backend_;
   const std::shared_ptr<nccl::Group> group_;
