@@ -53,6 +53,35 @@ extern "C" __global__ void pass(Word* words) {
   if (threadIdx.x == 0 && window.reset_counter(1) != kOk) words[4] = 1;
 }
 
+/// words[2]: how many rounds; [4]: how much is wrong. Each round a block writes its buffer anew,
+/// puts it into the next rank's memory, and looks at what the one before has put here.
+extern "C" __global__ void ring(Word* words) {
+  TorchCommDeviceWindow& window = windowOf(words);
+  const RegisteredBuffer& buffer = bufferOf(words);
+  const int rank = window.rank(), ranks = window.num_ranks();
+  const int next = (rank + 1) % ranks, previous = (rank + ranks - 1) % ranks;
+  const CoopScope scope = CoopScope::BLOCK;
+  auto* const mine = reinterpret_cast<Word*>(buffer.base);
+  const auto* const got = static_cast<const Word*>(window.base());
+  const auto number = [](int of, Word round, Word i) {
+    return (static_cast<Word>(of) << 56) + (round << 24) + i;
+  };
+  for (Word round = 1; round <= words[2]; ++round) {
+    for (Word i = threadIdx.x; i < buffer.size / sizeof(Word); i += blockDim.x) {
+      mine[i] = number(rank, round, i);
+    }
+    __syncthreads();
+    unsigned wrong = window.put(0, buffer, 0, next, buffer.size, 0, -1, scope) != kOk;
+    wrong += window.wait_signal_from(previous, 0, CmpOp::EQ, round, scope) != kOk;
+    for (Word i = threadIdx.x; i < buffer.size / sizeof(Word); i += blockDim.x) {
+      wrong += got[i] != number(previous, round, i);
+    }
+    wrong += window.signal(previous, 1, SignalOp::ADD, 1, scope) != kOk;  // it may come again
+    wrong += window.wait_signal_from(next, 1, CmpOp::EQ, round, scope) != kOk;
+    if (wrong != 0) words[4] = wrong;
+  }
+}
+
 /// words[2]: what is waited for in vain; [3]: a rank; [4]: becomes 100 and the status.
 extern "C" __global__ void await(Word* words) {
   TorchCommDeviceWindow& window = windowOf(words);

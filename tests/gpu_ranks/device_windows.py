@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from harness import Died, Rank, Returned
+from harness.devices import has_gpu
 from harness.doc_blocks import blocks_of
 from harness.failing import error_of, until
 
@@ -122,6 +123,25 @@ def kernels_put_signal_and_wait_on_ncclx(make: Make) -> None:
     make(2).run(exchanges, "ncclx")
 
 
+def _rings(rank: Rank, count: int, rounds: int) -> None:
+    comm = rank.comm(BACKEND)
+    window = comm.window_allocate(8 * count)
+    source = torch.zeros(count, dtype=torch.int64, device=rank.device(BACKEND))
+    handle, buffer = window.get_device_window(2, 0, 0), window.register_local_buffer(source)
+    words = words_of(rank, handle, buffer, rounds)
+    kernel("ring")
+    comm.barrier(async_op=False)
+    launch(rank, kernel("ring"), 1, 512 if rank.gpu().is_real else 48, words)
+    assert number(rank, words) == 0
+    window.tensor_deregister()
+
+
+@case(world=2)
+def data_comes_before_its_signal(make: Make) -> None:
+    for count in (1, 33, 4096):
+        make(2).run(_rings, count, 20_000 if has_gpu() else 30)
+
+
 def _addresses(rank: Rank) -> None:
     comm = rank.comm(BACKEND)
     window = comm.window_allocate(64)
@@ -140,6 +160,10 @@ def _addresses(rank: Rank) -> None:
     ):
         told = error_of(call)
         assert what in str(told), told
+    if rank.gpu().is_real and torch.cuda.device_count() > 1:
+        elsewhere = torch.ones(4, device=f"cuda:{1 - rank.device(BACKEND).index % 2}")
+        told = error_of(lambda: window.register_local_buffer(elsewhere))
+        assert "register_local_buffer: the tensor is on" in str(told), told
     window.get_device_window(4)
     told = error_of(lambda: window.get_device_window(5))
     assert "the window has one with other counts" in str(told), told

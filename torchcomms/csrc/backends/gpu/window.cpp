@@ -142,6 +142,12 @@ uint64_t GpuWindow::deviceWindow(uint64_t signals, uint64_t counters, uint64_t b
 
 uint64_t GpuWindow::addBuffer(const at::Tensor& tensor) {
   const int device = indexOf(get_device());
+  if (indexOf(tensor.device()) != device) {
+    throw ctran::Error(ctran::ErrorKind::InvalidArgument,
+                       "[TorchCommWindow]: register_local_buffer: the tensor is on " +
+                           tensor.device().str() + ", the window on " + get_device().str(),
+                       {}, "window");
+  }
   const uint64_t content[] = {
       reinterpret_cast<uint64_t>(tensor.numel() == 0 ? nullptr : tensor.data_ptr()),
       tensor.nbytes()};
