@@ -17,6 +17,7 @@ from harness.devices import has_gpu
 from harness.doc_blocks import blocks_of
 from harness.failing import error_of, until
 
+import torchcomms
 from gpu_ranks import BACKEND, Make, case
 from mscclpp.utils import KernelBuilder, pack
 from torchcomms import TorchComm, TorchCommWindow
@@ -318,6 +319,42 @@ def _drops(rank: Rank) -> None:
 @case(world=2)
 def windows_of_kernels_may_be_dropped(make: Make) -> None:
     make(2).run(_drops)
+
+
+def _drops_at_the_end(rank: Rank) -> None:
+    """As at the end of the interpreter, when nobody watches any more."""
+    comm = rank.new_comm(BACKEND, "at the end")
+    window = comm.window_allocate(64)
+    window.get_device_window()
+    torchcomms._comms._retire()
+    del window, comm
+    gc.collect()
+
+
+@case(world=2, breaks=True)
+def windows_of_kernels_may_go_at_the_end(make: Make) -> None:
+    make(2).run(_drops_at_the_end)
+
+
+def _forks(rank: Rank) -> None:
+    """A child has a copy of the window, which it lets go of, and no GPU."""
+    comm = rank.new_comm(BACKEND, "forks")
+    windows = [comm.window_allocate(64)]
+    handle = windows[0].get_device_window()
+    child = os.fork()
+    if child == 0:
+        windows.clear()
+        gc.collect()
+        os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert windows[0].get_device_window() == handle
+    windows[0].tensor_deregister()
+    comm.finalize()
+
+
+@case(world=2, breaks=True)
+def a_forked_child_lets_go_of_windows_of_kernels(make: Make) -> None:
+    make(2).run(_forks)
 
 
 def _documented(rank: Rank) -> None:

@@ -9,6 +9,7 @@
 
 #include "ctran/base/rank_list.h"
 #include "ctran/gpu/peers.h"
+#include "ctran/os/process.h"
 #include "ctran/stream/watchdog.h"
 #include "ctran/window/agree.h"
 #include "ctran/window/device_memory.h"
@@ -131,7 +132,7 @@ struct DeviceWindow::Kept {
 
 DeviceWindow::DeviceWindow(ctran::GpuWindow& window, int rank, int size, int device,
                            const Counts& counts)
-    : counts_(counts), device_(device) {
+    : counts_(counts), device_(device), process_(ctran::processToken()) {
   const auto ranks = static_cast<size_t>(size);
   ctran::GpuWindowHost& host = window.host();
   std::shared_ptr<Kept> kept;
@@ -193,7 +194,7 @@ DeviceWindow::DeviceWindow(ctran::GpuWindow& window, int rank, int size, int dev
 }
 
 DeviceWindow::~DeviceWindow() {
-  if (!kept_) return;
+  if (!kept_ || process_ != ctran::processToken()) return;
   (*abort_)();
   abort_.reset();
   look_.reset();
@@ -210,6 +211,10 @@ DeviceWindow::~DeviceWindow() {
     ctran::Watchdog::spawn("ctran-free", release);
   } catch (const Error&) {  // no thread: what the mappings hold goes as it does elsewhere
   }
+}
+
+void DeviceWindow::look() {
+  if (process_ == ctran::processToken()) (*look_)();
 }
 
 uint64_t DeviceWindow::address() const { return addressOf(kept_->state.get()); }

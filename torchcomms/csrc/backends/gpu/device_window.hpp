@@ -30,7 +30,7 @@ class DeviceWindow {
   /// The address that kernels get.
   uint64_t address() const;
   /// Breaks the communicator if a kernel has failed.
-  void look() { (*look_)(); }
+  void look();
   /// To be called when no kernel uses the window any more.
   void close() { kept_.reset(); }
 
@@ -39,6 +39,7 @@ class DeviceWindow {
 
   const Counts counts_;
   const int device_;
+  const uint64_t process_;      ///< a forked child does not have the memory that kernels write
   std::shared_ptr<Kept> kept_;  ///< what kernels use
   std::shared_ptr<std::function<void()>> abort_, look_;
 };
