@@ -186,6 +186,25 @@ def wrong_calls_for_kernels_are_refused(make: Make) -> None:
     make(2).run(_addresses)
 
 
+def _without_atomics(rank: Rank) -> None:
+    if rank.gpu().is_real:
+        return  # its links are what they are
+    os.environ["STAND_IN_ATOMICS"] = "0"
+    comm = rank.new_comm(BACKEND, "without atomics")
+    window = comm.window_allocate(64)
+    told = error_of(window.get_device_window)
+    assert "is not known to carry atomic operations" in str(told), told
+    assert "the link to the GPU of rank 1" in str(told), told
+    window.put(torch.ones(1), 1 - rank.rank, 0, async_op=False)
+    window.tensor_deregister()
+    comm.finalize()
+
+
+@case(world=2, breaks=True)
+def links_without_atomics_are_refused(make: Make) -> None:
+    make(2).run(_without_atomics)
+
+
 # What is waited for in vain on rank 0, and what the error says.
 AWAITED = ("for signal 1", "for signal 1", "for barrier 0", "for counter 0")
 

@@ -245,8 +245,11 @@ STAND_IN Result cuDeviceGetName(char* name, int bytes, Device) {
   return kSuccess;
 }
 
-STAND_IN Result cuDeviceGetP2PAttribute(int* value, PeerAttribute, Device, Device) {
-  *value = 1;
+/// STAND_IN_ATOMICS=0: links that carry no atomic operations.
+STAND_IN Result cuDeviceGetP2PAttribute(int* value, PeerAttribute which, Device, Device) {
+  const char* said = std::getenv("STAND_IN_ATOMICS");
+  const bool lacks = said != nullptr && std::strcmp(said, "0") == 0;
+  *value = which != PeerAttribute::NativeAtomics || !lacks;
   return kSuccess;
 }
 
