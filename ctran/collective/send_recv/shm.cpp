@@ -21,15 +21,18 @@ void inRing(Byte* ring, size_t capacity, uint64_t position, size_t bytes, Copy c
   if (bytes > first) copy(ring, first, bytes - first);
 }
 
-/// Where the data of a message begins: in the cache line of the header if it fits there.
-size_t leadOf(size_t bytes) {
-  return bytes <= kCacheLine - sizeof(ShmMessageHeader) ? sizeof(ShmMessageHeader) : kCacheLine;
-}
+static_assert(sizeof(ShmMessageHeader) <= sizeof(Arena::Envelope::contents));
+/// The most bytes of a message that lie in its envelope.
+constexpr size_t kMostInside = sizeof(Arena::Envelope::contents) - sizeof(ShmMessageHeader);
+
 /// How much of the ring is handed over at a time: the receiver copies that while more is written.
 constexpr size_t kMostAtATime = 16 << 10;
 size_t atATime(size_t capacity) { return std::min(capacity / 4, kMostAtATime); }
 
 size_t padded(size_t bytes) { return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine; }
+
+/// That many envelopes, used in turn, are in the channel.
+size_t envelopesOf(size_t capacity) { return capacity / sizeof(Arena::Envelope); }
 
 /// One counter of the channel; the peer's move is waited for.
 Condition reached(const Arena& arena, int peer, const std::atomic<uint64_t>& counter,
@@ -39,46 +42,55 @@ Condition reached(const Arena& arena, int peer, const std::atomic<uint64_t>& cou
 
 }  // namespace
 
-/// Eager: ends when the message is in the ring. A message larger than the ring flows through it
+/// Eager: ends when the message is in the channel. A message larger than the ring flows through it
 /// while the receiver empties it.
 Task sendShm(ShmChannel& channel, const Collective& c) {
   const size_t bytes = c.blockBytes();
   const size_t largest = atATime(channel.capacity);
-  // Room for `need` more bytes: the receiver has consumed all but capacity - need of them. Its
-  // counter is read, which costs a cache miss, when what is known of it does not do.
-  const auto room = [&channel](size_t need) {
+  // That the peer has got that far with what is needed again. Its counter is read, which costs a
+  // cache miss, when what is known of it does not do.
+  const auto used = [&channel](uint64_t& known, const std::atomic<uint64_t>& counter,
+                               uint64_t target) {
+    if (known < target) known = counter.load(std::memory_order_acquire);
+    return known >= target ? Condition{} : reached(channel.arena, channel.peer, counter, target);
+  };
+  const auto room = [&channel, &used](size_t need) {
     const uint64_t end = channel.position + need;
-    const uint64_t target = end > channel.capacity ? end - channel.capacity : 0;
-    if (channel.consumed < target) {
-      channel.consumed = channel.counters.consumed.load(std::memory_order_acquire);
-    }
-    return channel.consumed >= target
-               ? Condition{}
-               : reached(channel.arena, channel.peer, channel.counters.consumed, target);
+    return used(channel.consumed, channel.counters.consumed,
+                end > channel.capacity ? end - channel.capacity : 0);
+  };
+  size_t sent = 0;
+  const auto copyPart = [&](size_t part) {
+    inRing(
+        channel.ring, channel.capacity, channel.position, part,
+        [&](std::byte* to, size_t from, size_t n) { std::memcpy(to, c.input + sent + from, n); });
+    sent += part;
+    channel.position += padded(part);
   };
 
-  const size_t lead = leadOf(bytes);
-  size_t sent = std::min(bytes, largest - lead);
-  co_await room(padded(lead + sent));
+  const size_t envelopes = envelopesOf(channel.capacity);
+  const uint64_t sequence = channel.messages + 1;
+  co_await used(channel.taken, channel.counters.taken,
+                sequence > envelopes ? sequence - envelopes : 0);
+  Arena::Envelope& envelope = channel.envelopes[channel.messages & (envelopes - 1)];
   const ShmMessageHeader header{c.count, static_cast<uint64_t>(c.type), c.tag};
-  std::memcpy(channel.ring + (channel.position & (channel.capacity - 1)), &header, sizeof header);
-  inRing(channel.ring, channel.capacity, channel.position + lead, sent,
-         [&c](std::byte* to, size_t from, size_t n) {
-           if (n != 0) std::memcpy(to, c.input + from, n);
-         });
-  channel.position += padded(lead + sent);
-  channel.counters.produced.store(channel.position, std::memory_order_release);
+  std::memcpy(envelope.contents, &header, sizeof header);
+  if (bytes <= kMostInside) {
+    if (bytes != 0) std::memcpy(envelope.contents + sizeof header, c.input, bytes);
+    sent = bytes;
+  } else {
+    const size_t part = std::min(bytes, largest);
+    co_await room(padded(part));
+    copyPart(part);
+  }
+  channel.messages = sequence;
+  envelope.sequence.store(sequence, std::memory_order_release);
   channel.arena.published();
 
   while (sent < bytes) {
-    const size_t chunk = std::min(bytes - sent, largest);
-    co_await room(padded(chunk));
-    inRing(channel.ring, channel.capacity, channel.position, chunk,
-           [&c, sent](std::byte* to, size_t from, size_t n) {
-             std::memcpy(to, c.input + sent + from, n);
-           });
-    sent += chunk;
-    channel.position += padded(chunk);
+    const size_t part = std::min(bytes - sent, largest);
+    co_await room(padded(part));
+    copyPart(part);
     channel.counters.produced.store(channel.position, std::memory_order_release);
     channel.arena.published();
   }
@@ -92,7 +104,7 @@ class ShmMailbox::Receiver final : public Reception {
   void begin(const Collective& receive, Claim& claim) override;
   bool poll() override;
   Condition waiting() const override {
-    return reached(mailbox_.arena_, mailbox_.peer_, mailbox_.counters_.produced, target_);
+    return reached(mailbox_.arena_, mailbox_.peer_, *awaited_.counter, awaited_.target);
   }
   void end() noexcept override;
 
@@ -109,7 +121,7 @@ class ShmMailbox::Receiver final : public Reception {
   const Collective* receive_ = nullptr;
   Claim* claim_ = nullptr;
   std::atomic<bool> ended_{false};
-  uint64_t target_ = 0;  // how far the ring has to be filled
+  Awaited awaited_{};
   // Guarded by the mailbox until it has ended.
   bool isWrong_ = false;
   ShmMessageHeader header_{};  // if that
@@ -128,7 +140,7 @@ void ShmMailbox::Receiver::begin(const Collective& receive, Claim& claim) {
       kept.begin(), kept.end(), [this](const Message& message) { return claims(message.header); });
   if (early == kept.end()) {
     mailbox_.waiting_.push_back(this);
-    target_ = mailbox_.pump();
+    awaited_ = mailbox_.pump();
     return;
   }
   if (!fits(early->header)) throw mailbox_.mismatch(early->header, receive);
@@ -140,7 +152,7 @@ void ShmMailbox::Receiver::begin(const Collective& receive, Claim& claim) {
 bool ShmMailbox::Receiver::poll() {
   if (!ended_.load(std::memory_order_acquire)) {
     const std::lock_guard lock(mailbox_.mutex_);
-    target_ = mailbox_.pump();
+    awaited_ = mailbox_.pump();
     if (!ended_.load(std::memory_order_relaxed)) return false;
   }
   if (isWrong_) throw mailbox_.mismatch(header_, *receive_);
@@ -153,48 +165,52 @@ void ShmMailbox::Receiver::end() noexcept {
   if (mailbox_.receiver_ == this) mailbox_.receiver_ = nullptr;
 }
 
-/// Takes what is in the ring for as long as a receive waits. Returns up to where the ring has to be
-/// filled to go on.
-uint64_t ShmMailbox::pump() {
+/// Takes what is in the channel for as long as a receive waits. Returns what has to come before it
+/// can go on.
+ShmMailbox::Awaited ShmMailbox::pump() {
   const size_t largest = atATime(capacity_);
   while (isOpen_ || !waiting_.empty()) {
-    const uint64_t available = counters_.produced.load(std::memory_order_acquire) - position_;
-    if (!isOpen_) {
-      if (available < kCacheLine) return position_ + kCacheLine;
-      open();
-    }
+    const Arena::Envelope& envelope = envelopes_[messages_ & (envelopesOf(capacity_) - 1)];
+    const size_t left = isOpen_ ? header_.bytes() - received_ : 0;
+    const Awaited awaited =
+        isOpen_ ? Awaited{&counters_.produced, position_ + padded(std::min(left, largest))}
+                : Awaited{&envelope.sequence, messages_ + 1};
+    if (awaited.counter->load(std::memory_order_acquire) < awaited.target) return awaited;
+    if (!isOpen_) open(envelope);
     const size_t bytes = header_.bytes();
-    const size_t chunk = std::min(bytes - received_, largest - lead_);
-    const size_t need = padded(lead_ + chunk);
-    if (available < need) return position_ + need;
     // Null: the receive has been given up, and the communicator with it.
     std::byte* const output = receiver_ != nullptr    ? receiver_->receive_->output
                               : data_.size() == bytes ? data_.data()
                                                       : nullptr;
-    inRing(ring_, capacity_, position_ + lead_, chunk,
-           [output, this](const std::byte* from, size_t to, size_t n) {
-             if (n != 0 && output != nullptr) std::memcpy(output + received_ + to, from, n);
-           });
-    received_ += chunk;
-    if (link_ != nullptr) RecordedLink::add(link_->inMessages, chunk);
-    position_ += need;
-    lead_ = 0;
-    counters_.consumed.store(position_, std::memory_order_release);
+    const auto copy = [output, this](const std::byte* from, size_t to, size_t n) {
+      if (n != 0 && output != nullptr) std::memcpy(output + received_ + to, from, n);
+    };
+    const size_t part = std::min(bytes - received_, largest);
+    if (bytes <= kMostInside) {
+      copy(envelope.contents + sizeof header_, 0, part);
+    } else {
+      inRing(ring_, capacity_, position_, part, copy);
+      position_ += padded(part);
+      counters_.consumed.store(position_, std::memory_order_release);
+    }
+    if (received_ == 0) counters_.taken.store(messages_, std::memory_order_release);
+    received_ += part;
+    if (link_ != nullptr) RecordedLink::add(link_->inMessages, part);
     arena_.published();
     if (received_ == bytes) close();
   }
-  return position_;
+  return {&counters_.produced, 0};
 }
 
 /// Reads the next header and finds the receive that the message is for.
-void ShmMailbox::open() {
-  std::memcpy(&header_, ring_ + (position_ & (capacity_ - 1)), sizeof header_);
+void ShmMailbox::open(const Arena::Envelope& envelope) {
+  std::memcpy(&header_, envelope.contents, sizeof header_);
   const int peer = arena_.nameOf(peer_);
   Checked(header_.type).atMost(kDataTypeCount - 1, peer, "as the type of a message");
   (Checked(header_.count) * sizeOf(static_cast<DataType>(header_.type)))
       .atMost(PTRDIFF_MAX, peer, "bytes in a message");
   isOpen_ = true;
-  lead_ = leadOf(header_.bytes());
+  ++messages_;
   received_ = 0;
   receiver_ = takeReceiver();
   if (receiver_ == nullptr) data_.resize(header_.bytes());

@@ -14,7 +14,7 @@
 
 namespace ctran {
 
-/// A message in the ring has this header in one cache line, then its bytes, padded to a cache line.
+/// What an envelope has; bytes that have room there follow.
 struct ShmMessageHeader {
   uint64_t count;
   uint64_t type;
@@ -30,6 +30,7 @@ class ShmChannel {
       : arena(arena),
         peer(peer),
         counters(arena.channel(arena.rank(), peer)),
+        envelopes(arena.envelopes(arena.rank(), peer)),
         ring(arena.channelData(arena.rank(), peer)),
         capacity(arena.channelCapacity()) {}
 
@@ -37,8 +38,11 @@ class ShmChannel {
   const int peer;
   FrameMemory frame;
   Arena::Channel& counters;
+  Arena::Envelope* const envelopes;
   std::byte* const ring;
   const size_t capacity;
+  uint64_t messages = 0;  ///< that this end has begun
+  uint64_t taken = 0;     ///< and those that the other end is known to have taken
   uint64_t position = 0;  ///< bytes of the ring that this end has used up
   uint64_t consumed = 0;  ///< and what the other end is known to have taken
 };
@@ -55,6 +59,7 @@ class ShmMailbox final : public Mailbox {
       : arena_(arena),
         peer_(peer),
         counters_(arena.channel(peer, arena.rank())),
+        envelopes_(arena.envelopes(peer, arena.rank())),
         ring_(arena.channelData(peer, arena.rank())),
         capacity_(arena.channelCapacity()),
         link_(link) {}
@@ -68,8 +73,14 @@ class ShmMailbox final : public Mailbox {
     std::vector<std::byte> data;
   };
 
-  uint64_t pump();
-  void open();
+  /// A counter of the channel, and how far it has to get.
+  struct Awaited {
+    const std::atomic<uint64_t>* counter;
+    uint64_t target;
+  };
+
+  Awaited pump();
+  void open(const Arena::Envelope& envelope);
   Receiver* takeReceiver();
   void close();
   Error mismatch(const ShmMessageHeader& header, const Collective& c) const;
@@ -77,18 +88,19 @@ class ShmMailbox final : public Mailbox {
   Arena& arena_;
   const int peer_;
   Arena::Channel& counters_;
+  const Arena::Envelope* const envelopes_;
   const std::byte* const ring_;
   const size_t capacity_;
   RecordedLink* const link_;
 
   std::mutex mutex_;                // guards what follows
+  uint64_t messages_ = 0;           // that have been opened
   uint64_t position_ = 0;           // bytes of the ring that have been taken
   std::vector<Receiver*> waiting_;  // in the order in which they came
   std::deque<Message> kept_;
   // The message that is being taken.
   bool isOpen_ = false;
   ShmMessageHeader header_{};
-  size_t lead_ = 0;               // bytes of the header that are still in the ring
   size_t received_ = 0;           // bytes of data that are no longer in the ring
   Receiver* receiver_ = nullptr;  // null: the message is kept
   std::vector<std::byte> data_;

@@ -28,7 +28,9 @@ namespace ctran {
 ///   have left the caches of those who used them last are written much faster.
 /// - Signals are counters that a rank moves and others wait for. Plans use them, with the rings as
 ///   their scratch, see collective/plan/run.h.
-/// - A channel is a ring of bytes from one rank to another, for send and recv.
+/// - A channel goes from one rank to another, for send and recv: a ring of envelopes, one for each
+///   message, and a ring of bytes for those that have no room in their envelope. What a message is,
+///   its number and what is small arrive together.
 ///
 /// All counters only grow, in 64 bits, so they never wrap.
 class Arena : public Board {
@@ -48,9 +50,16 @@ class Arena : public Board {
   };
   static constexpr size_t kSlotDataBytes = kSlotBytes - 16;
 
+  struct Envelope {
+    std::atomic<uint64_t> sequence;  ///< of the message: the first of a channel has 1
+    std::byte contents[56];
+  };
   struct Channel {
-    alignas(64) std::atomic<uint64_t> produced;  ///< bytes, written by the sender
+    /// Bytes that are in the ring, written by the sender after each part of a message but the
+    /// first, which its envelope tells of.
+    alignas(64) std::atomic<uint64_t> produced;
     alignas(64) std::atomic<uint64_t> consumed;  ///< bytes, written by the receiver
+    std::atomic<uint64_t> taken;                 ///< messages, likewise
   };
 
   static size_t bytesFor(int size);
@@ -84,10 +93,14 @@ class Arena : public Board {
     return *at<std::atomic<uint64_t>>(signals_ + rank * kSignalsBytes + index * 64);
   }
   Channel& channel(int from, int to) { return *at<Channel>(channelAt(from, to)); }
-  std::byte* channelData(int from, int to) {
-    return data() + channelAt(from, to) + sizeof(Channel);
+  /// There is one for each cache line of the channel's ring.
+  Envelope* envelopes(int from, int to) {
+    return at<Envelope>(channelAt(from, to) + sizeof(Channel));
   }
-  size_t channelCapacity() const { return channelCapacity_; }  ///< a power of two
+  std::byte* channelData(int from, int to) {
+    return data() + channelAt(from, to) + sizeof(Channel) + channelCapacity_;
+  }
+  size_t channelCapacity() const { return channelCapacity_; }  ///< in bytes, a power of two
 
   Condition allBegun(uint64_t n) {
     return {field(&Control::begun), kControlBytes, n, 0, size(), names_};
@@ -115,6 +128,7 @@ class Arena : public Board {
  private:
   static constexpr size_t kSignalsBytes = kSignals * 64;
   static_assert(sizeof(Slot) == kSlotBytes);
+  static_assert(sizeof(Envelope) == 64);
 
   std::byte* slotBase(uint64_t sequence) {
     return data() + slots_ + sequence % kSlots * kSlotBytes;
@@ -122,7 +136,7 @@ class Arena : public Board {
   size_t channelAt(int from, int to) const {
     return channels_ + (static_cast<size_t>(from) * size() + to) * channelStride();
   }
-  size_t channelStride() const { return sizeof(Channel) + channelCapacity_; }
+  size_t channelStride() const { return sizeof(Channel) + 2 * channelCapacity_; }
 
   const int* names_;
   size_t slots_, rings_, signals_, channels_;  // offsets
