@@ -215,11 +215,14 @@ AWAITED = ("for signal 1", "for signal 1", "for barrier 0", "for counter 0")
 def _in_vain(rank: Rank, backend: str, what: int, end: str) -> Any:
     """Rank 0 waits in a kernel for what does not come; the rest stays free to end that."""
     gc.collect()  # an error before this one may hold its window, and so the mapping of memory
-    limit = timedelta(seconds=1 if end == "timeout" else 60)
-    comm = rank.new_comm(backend, f"vain-{what}-{end}", timeout=limit)
+    comm = rank.new_comm(backend, f"vain-{what}-{end}", timeout=timedelta(seconds=60))
     window = comm.window_allocate(64)
-    handle = window.get_device_window(3, 1, 1)
     kernel("await")
+    comm.barrier(async_op=False)
+    if end == "timeout":
+        comm.set_timeout(timedelta(seconds=2))  # for the kernels, and for this call
+    handle = window.get_device_window(3, 1, 1)
+    comm.set_timeout(timedelta(seconds=60))
     comm.barrier(async_op=False)
     rank.synchronize(BACKEND)
     if rank.rank == 1:
