@@ -16,6 +16,13 @@ using std::chrono::microseconds;
 constexpr microseconds kFirstDrainPause{20};
 constexpr microseconds kLongestDrainPause{1000};
 
+/// Calls those that are still owned.
+void callThose(const std::vector<std::weak_ptr<std::function<void()>>>& callbacks) {
+  for (const auto& one : callbacks) {
+    if (const auto callback = one.lock()) (*callback)();
+  }
+}
+
 }  // namespace
 
 StreamQueue::StreamQueue(StreamQueueOptions options)
@@ -265,15 +272,13 @@ void StreamQueue::onInspect(std::weak_ptr<std::function<void()>> look) {
 }
 
 void StreamQueue::lookAtPrograms() {
-  std::vector<std::shared_ptr<std::function<void()>>> present;
+  std::vector<std::weak_ptr<std::function<void()>>> looks;
   {
     const std::lock_guard lock(errorMutex_);
     std::erase_if(onInspect_, [](const auto& one) { return one.expired(); });
-    for (const auto& one : onInspect_) {
-      if (auto look = one.lock()) present.push_back(std::move(look));
-    }
+    looks = onInspect_;
   }
-  for (const auto& look : present) (*look)();
+  callThose(looks);
 }
 
 bool StreamQueue::hasPrograms() const {
@@ -289,9 +294,7 @@ void StreamQueue::callOnBreak() {
     const std::lock_guard lock(errorMutex_);
     callbacks.swap(onBreak_);
   }
-  for (const auto& one : callbacks) {
-    if (const auto callback = one.lock()) (*callback)();
-  }
+  callThose(callbacks);
 }
 
 void StreamQueue::drain(WaitHooks* hooks) {

@@ -47,17 +47,17 @@ Condition reached(const Arena& arena, int peer, const std::atomic<uint64_t>& cou
 Task sendShm(ShmChannel& channel, const Collective& c) {
   const size_t bytes = c.blockBytes();
   const size_t largest = atATime(channel.capacity);
-  // That the peer has got that far with what is needed again. Its counter is read, which costs a
-  // cache miss, when what is known of it does not do.
-  const auto used = [&channel](uint64_t& known, const std::atomic<uint64_t>& counter,
-                               uint64_t target) {
+  // Room up to `end`: the peer is done with all but the last `capacity` before it. Its counter is
+  // read, which costs a cache miss, when what is known of it does not do.
+  const auto roomUpTo = [&channel](uint64_t end, size_t capacity, uint64_t& known,
+                                   const std::atomic<uint64_t>& counter) {
+    const uint64_t target = end > capacity ? end - capacity : 0;
     if (known < target) known = counter.load(std::memory_order_acquire);
     return known >= target ? Condition{} : reached(channel.arena, channel.peer, counter, target);
   };
-  const auto room = [&channel, &used](size_t need) {
-    const uint64_t end = channel.position + need;
-    return used(channel.consumed, channel.counters.consumed,
-                end > channel.capacity ? end - channel.capacity : 0);
+  const auto room = [&channel, &roomUpTo](size_t need) {
+    return roomUpTo(channel.position + need, channel.capacity, channel.consumed,
+                    channel.counters.consumed);
   };
   size_t sent = 0;
   const auto copyPart = [&](size_t part) {
@@ -70,8 +70,7 @@ Task sendShm(ShmChannel& channel, const Collective& c) {
 
   const size_t envelopes = envelopesOf(channel.capacity);
   const uint64_t sequence = channel.messages + 1;
-  co_await used(channel.taken, channel.counters.taken,
-                sequence > envelopes ? sequence - envelopes : 0);
+  co_await roomUpTo(sequence, envelopes, channel.taken, channel.counters.taken);
   Arena::Envelope& envelope = channel.envelopes[channel.messages & (envelopes - 1)];
   const ShmMessageHeader header{c.count, static_cast<uint64_t>(c.type), c.tag};
   std::memcpy(envelope.contents, &header, sizeof header);
@@ -168,13 +167,13 @@ void ShmMailbox::Receiver::end() noexcept {
 /// Takes what is in the channel for as long as a receive waits. Returns what has to come before it
 /// can go on.
 ShmMailbox::Awaited ShmMailbox::pump() {
-  const size_t largest = atATime(capacity_);
+  const auto nextPart = [this] {
+    return std::min(header_.bytes() - received_, atATime(capacity_));
+  };
   while (isOpen_ || !waiting_.empty()) {
     const Arena::Envelope& envelope = envelopes_[messages_ & (envelopesOf(capacity_) - 1)];
-    const size_t left = isOpen_ ? header_.bytes() - received_ : 0;
-    const Awaited awaited =
-        isOpen_ ? Awaited{&counters_.produced, position_ + padded(std::min(left, largest))}
-                : Awaited{&envelope.sequence, messages_ + 1};
+    const Awaited awaited = isOpen_ ? Awaited{&counters_.produced, position_ + padded(nextPart())}
+                                    : Awaited{&envelope.sequence, messages_ + 1};
     if (awaited.counter->load(std::memory_order_acquire) < awaited.target) return awaited;
     if (!isOpen_) open(envelope);
     const size_t bytes = header_.bytes();
@@ -185,7 +184,7 @@ ShmMailbox::Awaited ShmMailbox::pump() {
     const auto copy = [output, this](const std::byte* from, size_t to, size_t n) {
       if (n != 0 && output != nullptr) std::memcpy(output + received_ + to, from, n);
     };
-    const size_t part = std::min(bytes - received_, largest);
+    const size_t part = nextPart();
     if (bytes <= kMostInside) {
       copy(envelope.contents + sizeof header_, 0, part);
     } else {
