@@ -69,7 +69,10 @@ struct ThreadStart {
   std::function<void()> body;
 };
 
+thread_local bool tIsOwn = false;
+
 void* runThread(void* argument) {
+  tIsOwn = true;
   const std::unique_ptr<ThreadStart> start(static_cast<ThreadStart*>(argument));
   ::pthread_setname_np(::pthread_self(), start->name);
   start->body();
@@ -77,6 +80,8 @@ void* runThread(void* argument) {
 }
 
 }  // namespace
+
+bool isOwnThread() { return tIsOwn; }
 
 void startThread(const char* name, std::function<void()> body) {
   auto start = std::make_unique<ThreadStart>(ThreadStart{name, std::move(body)});

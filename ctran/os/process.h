@@ -26,6 +26,8 @@ uint64_t processToken();
 /// Starts a thread of the engine's own. It takes no signals: they are for the user's threads, whose
 /// waits they interrupt. Throws Error(System).
 void startThread(const char* name, std::function<void()> body);
+/// Whether startThread has started the thread that asks.
+bool isOwnThread();
 
 /// "hostname (pid 123)", for people.
 std::string processName();

@@ -160,13 +160,13 @@ static void* run(void* argument) {
 }
 
 static torchcomms_comm* create(const torchcomms_comm_options* options, char* error, size_t bytes) {
-  if (options->store == NULL && options->world_size > 1) {
+  if (options->store == NULL) { /* as of one rank, if new_comm is given none */
     snprintf(error, bytes, "by_store needs a store");
     return NULL;
   }
   torchcomms_comm* comm = calloc(1, sizeof *comm);
   if (comm == NULL) return NULL;
-  if (options->store != NULL) comm->store = *options->store;
+  comm->store = *options->store;
   snprintf(comm->name, sizeof comm->name, "%s", options->name);
   comm->rank = options->rank;
   comm->size = options->world_size;

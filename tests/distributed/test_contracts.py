@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import signal
@@ -12,10 +13,11 @@ from pathlib import Path
 import pytest
 import torch
 from harness import Rank, Ranks
-from harness.failing import all_reduce, barrier, until_blocked, wait_for_async
+from harness.failing import all_reduce, barrier, until, until_blocked, wait_for_async
 from harness.programs import Program
 
 import torchcomms
+from torchcomms import ReduceOp
 
 MakeRanks = Callable[[int], Ranks]
 BACKEND = "ctran"
@@ -56,17 +58,42 @@ def test_a_second_thread_is_refused_and_the_first_goes_on(
     assert "a communicator of its own" in error
 
 
+def keeps_the_interpreter(rank: Rank, hosts: int, until: str) -> None:
+    comm = rank.comm(BACKEND, hosts)
+    works = [comm.all_reduce(torch.ones(4), ReduceOp.SUM, async_op=True) for _ in range(20)]
+    if rank.rank == 0:
+        fifo = os.open(until, os.O_RDWR)
+        rank.say("posted")
+        ctypes.PyDLL(None).read(fifo, ctypes.create_string_buffer(1), 1)  # PyDLL keeps the lock
+        os.close(fifo)
+    for work in works:
+        work.wait()
+
+
+@pytest.mark.parametrize("hosts", [1, 2], ids=["one host", "two hosts"])
+def test_operations_go_on_while_the_program_keeps_the_interpreters_lock(
+    fresh_ranks: MakeRanks, tmp_path: Path, hosts: int
+) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    job = fresh_ranks(2).start(keeps_the_interpreter, hosts, str(fifo))
+    assert job.hear(0) == "posted"
+    until(lambda: 1 in job.ended(), "rank 1 has ended")
+    fifo.write_bytes(b"1")
+    job.results()
+
+
 def names_of_threads(rank: Rank) -> list[str]:
     comms = [rank.new_comm(BACKEND, f"threads-{i}") for i in range(3)]
     for comm in comms:
         wait_for_async(comm)
     names = [Path(task, "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
-    return sorted(name for name in names if name.startswith("ctran"))
+    return sorted(name for name in names if name.startswith(("ctran", "comms")))
 
 
-def test_any_number_of_communicators_has_two_threads(fresh_ranks: MakeRanks) -> None:
+def test_any_number_of_communicators_has_three_threads(fresh_ranks: MakeRanks) -> None:
     for names in fresh_ranks(2).run(names_of_threads):
-        assert set(names) <= {"ctran-progress", "ctran-watcher"}
+        assert set(names) <= {"ctran-progress", "ctran-watcher", "comms-release"}
         assert len(names) == len(set(names))
 
 

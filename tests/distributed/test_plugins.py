@@ -111,6 +111,26 @@ def test_plugin_in_c(ranks: MakeRanks, by_store: str) -> None:
     ranks(SIZE).run(uses_c, by_store)
 
 
+def polls(rank: Rank, path: str) -> None:
+    with_plugin(_polls, rank, "by_store", path)
+
+
+def _polls(rank: Rank) -> None:
+    """A thread waits for each operation, for the records, while this one looks."""
+    comm = rank.new_comm("by_store", "polls")
+    value = torch.ones(4)
+    for _ in range(100):
+        work = comm.all_reduce(value.fill_(1), ReduceOp.SUM, True)
+        while not work.is_completed():
+            pass
+        assert value[0] == rank.size
+    comm.finalize()
+
+
+def test_looking_at_works_does_not_hold_up_their_end(ranks: MakeRanks, by_store: str) -> None:
+    ranks(2).run(polls, by_store)
+
+
 def uses_cpp(rank: Rank, path: str) -> None:
     with_plugin(_uses_cpp, rank, "counting", path)
 

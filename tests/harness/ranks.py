@@ -6,6 +6,8 @@ import atexit
 import multiprocessing as mp
 import os
 import signal
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -26,6 +28,7 @@ GRACE_SECONDS = 5.0
 
 _CONTEXT = mp.get_context("forkserver")
 _TESTS = str(Path(__file__).parents[1])
+_PY_SPY = Path(sys.executable).with_name("py-spy")
 
 
 @dataclass(frozen=True)
@@ -140,8 +143,17 @@ class Process:
         self._process.close()
         self.connection.close()
 
-    def stacks(self) -> None:
-        """Makes it write the stacks of its threads to its log."""
+    def stacks(self) -> str:
+        """The stacks of its threads, with their frames in C++ where this process may look."""
+        command = [_PY_SPY, "dump", "--native", "--pid", str(self.pid)]
+        try:
+            looked = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return str(error)
+        return looked.stdout or looked.stderr
+
+    def write_stacks(self) -> None:
+        """Makes it write the stacks of its threads to its log, those of Python alone."""
         with suppress(ProcessLookupError):
             self.signal(signal.SIGUSR1)
 
@@ -237,8 +249,9 @@ class Job:
     def _fail(self, why: str) -> None:
         """Reports all ranks, with the stacks of those that still run, and ends the processes."""
         running = [p for p in self.ranks.processes if p.index not in self._outcomes]
+        stacks = {process.index: process.stacks() for process in running}
         for process in running:
-            process.stacks()
+            process.write_stacks()
         # The dump is written by a signal handler; nothing tells when it is complete.
         wait([p.sentinel for p in running], 0.5)
         parts = [why]
@@ -249,6 +262,8 @@ class Job:
             if isinstance(outcome, Raised):
                 state = outcome.traceback
             parts.append(f"---- rank {process.index} (pid {process.pid}): {state}")
+            if process.index in stacks:
+                parts.append(stacks[process.index])
             if not isinstance(outcome, Returned) and process.said():
                 parts.append(f"---- rank {process.index} wrote:\n{process.said()}")
         self.ranks.pool.end()

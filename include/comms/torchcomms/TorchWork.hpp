@@ -140,7 +140,7 @@ class TorchWorkThread final : public TorchWork {
 };
 
 /// How the program that hosts this library takes part in waits; the Python bindings install theirs
-/// once. Backends use it through HostWait. All three may be called on any thread.
+/// once. Backends use it through HostWait. All may be called on any thread.
 struct HostRuntime {
   /// Before a thread blocks: releases what others need meanwhile (the interpreter lock).
   void* (*release)() = nullptr;
@@ -148,6 +148,8 @@ struct HostRuntime {
   void (*acquire)(void* released) = nullptr;
   /// Now and then while blocked, between `release` and `acquire`; may throw to end the wait.
   void (*checkInterrupts)() = nullptr;
+  /// Calls with the interpreter lock, for which it may have to wait.
+  void (*callHolding)(void (*function)(void* argument), void* argument) = nullptr;
 };
 
 void setHostRuntime(const HostRuntime& runtime);

@@ -25,6 +25,11 @@ void checkSignals() {
   if (PyErr_CheckSignals() != 0) throw py::error_already_set();
 }
 
+void callWithInterpreter(void (*function)(void* argument), void* argument) {
+  const InterpreterLock lock;
+  function(argument);
+}
+
 PyTypeObject* workClass = nullptr;
 
 TorchWork& workOf(PyObject* self) {
@@ -98,7 +103,7 @@ PyObject* wrapWork(const c10::intrusive_ptr<TorchWork>& work) {
 }
 
 void bindWork(py::module_& module) {
-  setHostRuntime({&releaseInterpreter, &acquireInterpreter, &checkSignals});
+  setHostRuntime({&releaseInterpreter, &acquireInterpreter, &checkSignals, &callWithInterpreter});
 
   py::enum_<WorkStatus>(module, "WorkStatus", "How far an operation has come.")
       .value("NOT_STARTED", WorkStatus::NOT_STARTED)

@@ -33,8 +33,11 @@ BackendWrapper::WorkPtr BackendWrapper::wrap(const Call& call, uint64_t sequence
   if (heard) {
     const auto tell = [hooks = hooks_, work, key = made->key()] {
       if (work->status() != WorkStatus::COMPLETED) return;
-      const std::lock_guard lock(hooks->mutex);
-      for (const auto& [id, hook] : hooks->hooks) hook({key, std::nullopt});
+      const auto present = [&] {
+        const std::lock_guard lock(hooks->mutex);
+        return hooks->hooks;
+      }();
+      for (const auto& [id, hook] : present) (*hook)({key, std::nullopt});
     };
     // What has ended already was not known to the hooks' consumer yet; it learns when it looks.
     if (!work->isCompleted()) work->setCallback(tell);
@@ -228,16 +231,19 @@ c10::intrusive_ptr<c10d::Backend> BackendWrapper::split(
 #if TORCHCOMMS_TORCH_SINCE(15)
 
 void BackendWrapper::registerCompletionHook(int64_t hookId, c10d::CompletionHook hook) {
+  const auto shared = std::make_shared<const c10d::CompletionHook>(std::move(hook));
   const std::lock_guard lock(hooks_->mutex);
-  if (!hooks_->hooks.emplace(hookId, std::move(hook)).second) {
+  if (!hooks_->hooks.emplace(hookId, shared).second) {
     throw ctran::Error(ctran::ErrorKind::InvalidArgument,
                        "There is a completion hook " + std::to_string(hookId) + " already");
   }
 }
 
 void BackendWrapper::unregisterCompletionHook(int64_t hookId) {
-  const std::lock_guard lock(hooks_->mutex);
-  hooks_->hooks.erase(hookId);
+  const auto taken = [&] {
+    const std::lock_guard lock(hooks_->mutex);
+    return hooks_->hooks.extract(hookId);
+  }();
 }
 
 void BackendWrapper::registerAbortHook(int64_t hookId, c10d::AbortHook hook) {

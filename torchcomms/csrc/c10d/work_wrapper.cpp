@@ -74,7 +74,7 @@ bool WorkWrapper::wait(std::chrono::milliseconds timeout) {
 }
 
 c10::intrusive_ptr<Future> WorkWrapper::getFuture() {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   if (future_) return future_;
   std::vector<c10::Device> devices;
   for (const at::Tensor& t : results_) {
@@ -88,6 +88,7 @@ c10::intrusive_ptr<Future> WorkWrapper::getFuture() {
     future_->markCompleted(c10::IValue(results_));
     return future_;
   }
+  lock.unlock();  // tensors and callbacks may ask for the interpreter's
   whenEnded(work_, [work = work_, future = future_, results = results_] {
     if (const std::exception_ptr error = work->exception()) {
       future->setError(error);
@@ -99,9 +100,11 @@ c10::intrusive_ptr<Future> WorkWrapper::getFuture() {
 }
 
 c10::intrusive_ptr<Future> WorkWrapper::getFutureResult() {
-  const std::lock_guard lock(mutex_);
-  if (futureResult_) return futureResult_;
-  futureResult_ = c10::make_intrusive<Future>(c10::IntType::get());
+  {
+    const std::lock_guard lock(mutex_);
+    if (futureResult_) return futureResult_;
+    futureResult_ = c10::make_intrusive<Future>(c10::IntType::get());
+  }
   whenEnded(work_, [work = work_, future = futureResult_] {
     future->markCompleted(c10::IValue(static_cast<int64_t>(resultOf(*work))));
   });

@@ -65,7 +65,8 @@ class WorkWrapper final : public c10d::Work {
 struct CompletionHooks {
   std::mutex mutex;
 #if TORCHCOMMS_TORCH_SINCE(15)
-  std::map<int64_t, c10d::CompletionHook> hooks;  ///< guarded by mutex
+  /// Guarded by mutex. Hooks may be of Python: they are called, and go, without it.
+  std::map<int64_t, std::shared_ptr<const c10d::CompletionHook>> hooks;
 #endif
 };
 

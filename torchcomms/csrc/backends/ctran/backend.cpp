@@ -12,6 +12,7 @@
 #include "torchcomms/csrc/backends/ctran/secret_store.hpp"
 #include "torchcomms/csrc/backends/ctran/work.hpp"
 #include "torchcomms/csrc/current_stream.hpp"
+#include "torchcomms/csrc/held.hpp"
 
 namespace torch::comms {
 
@@ -184,9 +185,8 @@ TorchCommBackend::WorkPtr CtranBackend::issue(const Call& call) {
   if (call.op == OpName::recv && call.root == kAnySource) {
     return place_->receiveFromAny(call, std::move(c));
   }
-  return place_->execute(call, std::move(c), [&]() -> std::shared_ptr<void> {
-    return std::make_shared<HeldTensors>(call, factor);
-  });
+  return place_->execute(call, std::move(c),
+                         [&]() -> std::shared_ptr<void> { return held(tensorsOf(call, factor)); });
 }
 
 std::shared_ptr<CtranBackend> CtranBackend::part(const std::vector<int>& ranks,

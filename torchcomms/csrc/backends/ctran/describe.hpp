@@ -3,11 +3,8 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
 
-#include <utility>
-
 #include "ctran/collective/collective.h"
 #include "torchcomms/csrc/backends/call.hpp"
-#include "torchcomms/csrc/exit_gate.hpp"
 
 namespace torch::comms {
 
@@ -18,28 +15,14 @@ ctran::Collective collectiveOf(const Call& call, int ranks, const ctran::ReduceO
 /// Describes a message of a batch.
 ctran::Collective collectiveOf(const P2POp& message);
 
-/// Owns the tensors of a call until it has ended. To release a tensor may need the interpreter's
-/// lock.
-struct HeldTensors {
-  HeldTensors(const Call& call, const at::Tensor& more) {
-    tensors.append(call.inputs.begin(), call.inputs.end());
-    if (call.outputs.data() != call.inputs.data()) {
-      tensors.append(call.outputs.begin(), call.outputs.end());
-    }
-    if (more.defined()) tensors.push_back(more);
+/// The tensors of a call, and one more if it is defined.
+inline c10::SmallVector<at::Tensor, 3> tensorsOf(const Call& call, const at::Tensor& more) {
+  c10::SmallVector<at::Tensor, 3> tensors(call.inputs.begin(), call.inputs.end());
+  if (call.outputs.data() != call.inputs.data()) {
+    tensors.append(call.outputs.begin(), call.outputs.end());
   }
-  ~HeldTensors() {
-    if (ExitGate::enter()) {
-      tensors.clear();
-      ExitGate::leave();
-    } else {
-      static_cast<void>(new c10::SmallVector<at::Tensor, 3>(std::move(tensors)));  // for ever
-    }
-  }
-  HeldTensors(const HeldTensors&) = delete;
-  HeldTensors& operator=(const HeldTensors&) = delete;
-
-  c10::SmallVector<at::Tensor, 3> tensors;
-};
+  if (more.defined()) tensors.push_back(more);
+  return tensors;
+}
 
 }  // namespace torch::comms

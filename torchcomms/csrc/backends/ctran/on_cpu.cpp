@@ -7,6 +7,7 @@
 #include "torchcomms/csrc/backends/ctran/work.hpp"
 #include "torchcomms/csrc/combined_work.hpp"
 #include "torchcomms/csrc/data_type.hpp"
+#include "torchcomms/csrc/held.hpp"
 #include "torchcomms/csrc/memory_life.hpp"
 
 namespace torch::comms {
@@ -24,9 +25,8 @@ class OnCpu final : public CtranPlace {
   }
   WorkPtr execute(const Call& call, Collective&& collective, Hold hold) override;
   WorkPtr exchangeRows(const Call& call, Collective&& collective) override {
-    return execute(call, std::move(collective), [&]() -> std::shared_ptr<void> {
-      return std::make_shared<RowExchangeCall>(*call.rows);
-    });
+    return execute(call, std::move(collective),
+                   [&]() -> std::shared_ptr<void> { return held(*call.rows); });
   }
   WorkPtr receiveFromAny(const Call& call, Collective&& collective) override;
   WorkPtr exchangeMessages(const Call& call) override;
@@ -74,21 +74,17 @@ TorchCommBackend::WorkPtr OnCpu::execute(const Call& call, Collective&& collecti
 }
 
 TorchCommBackend::WorkPtr OnCpu::receiveFromAny(const Call& call, Collective&& collective) {
-  struct Received {
-    at::Tensor tensor;
-    int source = -1;
-  };
-  const auto held = std::make_shared<Received>(Received{call.outputs[0]});
+  const auto source = std::make_shared<int>(-1);
   collective.root = ctran::kAnyRank;
-  collective.source = &held->source;
+  collective.source = source.get();
   EngineWaitHooks hooks(*backend_.monitor());
   auto work = visibly([&] {
-    auto posted = backend_.engine().post(std::move(collective), call.options.timeout, held);
+    auto posted = backend_.engine().post(std::move(collective), call.options.timeout,
+                                         held(std::pair(call.outputs[0], source)));
     if (!call.async) ctran::Work::finish({&posted, 1}, &hooks);
     return posted;
   });
-  return CtranWork::make(OpName::recv, std::move(work), backend_.monitor(),
-                         std::shared_ptr<const int>(held, &held->source));
+  return CtranWork::make(OpName::recv, std::move(work), backend_.monitor(), source);
 }
 
 TorchCommBackend::WorkPtr OnCpu::exchangeMessages(const Call& call) {
@@ -97,8 +93,8 @@ TorchCommBackend::WorkPtr OnCpu::exchangeMessages(const Call& call) {
   EngineWaitHooks hooks(*backend_.monitor());
   visibly([&] {
     for (const P2POp& op : call.batch) {
-      posted.push_back(backend_.engine().post(collectiveOf(op), call.options.timeout,
-                                              std::make_shared<at::Tensor>(op.tensor)));
+      posted.push_back(
+          backend_.engine().post(collectiveOf(op), call.options.timeout, held(op.tensor)));
     }
     if (!call.async) ctran::Work::finish(posted, &hooks);
   });

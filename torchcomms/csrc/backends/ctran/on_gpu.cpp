@@ -16,6 +16,7 @@
 #include "torchcomms/csrc/backends/nccl/hints.hpp"
 #include "torchcomms/csrc/backends/stream/work.hpp"
 #include "torchcomms/csrc/current_stream.hpp"
+#include "torchcomms/csrc/held.hpp"
 
 namespace torch::comms {
 
@@ -161,9 +162,7 @@ TorchCommBackend::WorkPtr OnGpus::reduceScatterQuantized(const Call& call,
   } else {
     quantization.seed = static_cast<uint64_t>(seed.item<int64_t>());
   }
-  const auto hold = [&]() -> std::shared_ptr<void> {
-    return std::make_shared<HeldTensors>(call, seed);
-  };
+  const auto hold = [&]() -> std::shared_ptr<void> { return held(tensorsOf(call, seed)); };
   return workOf(gpu().enqueueQuantized(collective, quantization, currentStream(),
                                        optionsOf(call, std::ref(hold))));
 }

@@ -8,6 +8,7 @@
 
 #include "ctran/memory/shared_allocation.h"
 #include "torchcomms/csrc/backends/ctran/work.hpp"
+#include "torchcomms/csrc/held.hpp"
 #include "torchcomms/csrc/memory_life.hpp"
 
 namespace torch::comms {
@@ -122,7 +123,7 @@ TorchCommWindow::WorkPtr CtranWindow::putBytes(const at::Tensor& source, int dst
     std::optional<HostWait> wait;
     if (source.nbytes() > kLongCopy) wait.emplace();
     return window_->put(dst, static_cast<size_t>(offset), {dataOf(source), source.nbytes()},
-                        options.timeout, std::make_shared<at::Tensor>(source));
+                        options.timeout, held(source));
   });
 }
 
@@ -133,7 +134,7 @@ TorchCommWindow::WorkPtr CtranWindow::getBytes(at::Tensor& destination, int src,
     if (destination.nbytes() > kLongCopy) wait.emplace();
     return window_->get(src, static_cast<size_t>(offset),
                         {dataOf(destination), destination.nbytes()}, options.timeout,
-                        std::make_shared<at::Tensor>(destination));
+                        held(destination));
   });
 }
 

@@ -8,6 +8,7 @@
 #include "torchcomms/csrc/backends/stream/work.hpp"
 #include "torchcomms/csrc/current_stream.hpp"
 #include "torchcomms/csrc/engine_wait_hooks.hpp"
+#include "torchcomms/csrc/held.hpp"
 
 namespace torch::comms::gpu {
 
@@ -58,10 +59,9 @@ TorchCommWindow::WorkPtr GpuWindow::enqueue(OpName op, bool async_op, const OpOp
                                             const Start& start, const at::Tensor& tensor) {
   if (device_) device_->look();
   const EnqueueOptions enqueued{
-      .name = toString(op),
-      .timeout = options.timeout,
-      .aside = async_op,
-      .keepAlive = [&]() -> std::shared_ptr<void> { return std::make_shared<at::Tensor>(tensor); }};
+      .name = toString(op), .timeout = options.timeout, .aside = async_op, .keepAlive = [&] {
+        return held(tensor);
+      }};
   return stream::workOf(start(stream::currentStream(get_device()), enqueued), get_device());
 }
 

@@ -95,17 +95,17 @@ class NcclBackend final : public BuiltinBackend {
               const std::function<void(nccl::Stream)>& after,
               const std::function<std::shared_ptr<void>()>& hold);
   /// Does what `run` does, and holds the tensors of the call, and `more`.
-  template <typename Calls, typename... Held>
-  WorkPtr execute(const Call& call, Form form, const Calls& calls, const Held&... more);
+  template <typename Calls, typename... Kept>
+  WorkPtr execute(const Call& call, Form form, const Calls& calls, const Kept&... more);
   /// Does what `execute` does, and puts more on the stream afterwards.
-  template <typename Calls, typename After, typename... Held>
+  template <typename Calls, typename After, typename... Kept>
   WorkPtr executeThen(const Call& call, Form form, const Calls& calls, const After& after,
-                      const Held&... more);
+                      const Kept&... more);
   /// Does what `execute` does, for `calls(issue, element, redOp)` that reduce tensors like
   /// `example`.
-  template <typename Calls, typename... Held>
+  template <typename Calls, typename... Kept>
   WorkPtr executeReduction(const Call& call, Form form, const at::Tensor& example,
-                           const Calls& calls, const Held&... more);
+                           const Calls& calls, const Kept&... more);
 
   WorkPtr gatherLists(const Call& call);
   WorkPtr reduceScatter(const Call& call, const at::Tensor& input);

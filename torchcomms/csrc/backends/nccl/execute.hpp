@@ -7,6 +7,7 @@
 
 #include "torchcomms/csrc/backends/nccl/backend.hpp"
 #include "torchcomms/csrc/backends/nccl/element.hpp"
+#include "torchcomms/csrc/held.hpp"
 
 namespace torch::comms {
 
@@ -27,27 +28,27 @@ void scale(const at::Tensor& tensor, const ReduceOp& op);
 
 }  // namespace nccl
 
-template <typename Calls, typename After, typename... Held>
+template <typename Calls, typename After, typename... Kept>
 TorchCommBackend::WorkPtr NcclBackend::executeThen(const Call& call, Form form, const Calls& calls,
-                                                   const After& after, const Held&... more) {
+                                                   const After& after, const Kept&... more) {
   const auto hold = [&]() -> std::shared_ptr<void> {
-    return std::make_shared<std::tuple<Tensors, Held...>>(call.tensors(), more...);
+    return held(std::tuple<Tensors, Kept...>(call.tensors(), more...));
   };
   return run(call.op, form, call.async, call.options, std::ref(calls), std::ref(after),
              std::ref(hold));
 }
 
-template <typename Calls, typename... Held>
+template <typename Calls, typename... Kept>
 TorchCommBackend::WorkPtr NcclBackend::execute(const Call& call, Form form, const Calls& calls,
-                                               const Held&... more) {
+                                               const Kept&... more) {
   return executeThen(
       call, form, calls, [](nccl::Stream) {}, more...);
 }
 
-template <typename Calls, typename... Held>
+template <typename Calls, typename... Kept>
 TorchCommBackend::WorkPtr NcclBackend::executeReduction(const Call& call, Form form,
                                                         const at::Tensor& example,
-                                                        const Calls& calls, const Held&... more) {
+                                                        const Calls& calls, const Kept&... more) {
   const ReduceOp& reduceOp = *call.reduceOp;
   nccl::Element element = nccl::reducedElement(example, reduceOp, *library_);
   // NCCL 2.28 cannot average one rank's float8.

@@ -76,13 +76,12 @@ PluginOperation::~PluginOperation() {
   plugin_.release(operation_);
 }
 
-void PluginOperation::ended(int result) {
-  if (result == TORCHCOMMS_PENDING || status_ != WorkStatus::INPROGRESS) return;
-  held_.clear();
-  if (result == TORCHCOMMS_OK) {
-    status_ = WorkStatus::COMPLETED;
-    return;
-  }
+WorkStatus PluginOperation::take(int result) {
+  std::vector<at::Tensor> held;  // let go of after the lock: that may ask for the interpreter's
+  const std::lock_guard lock(mutex_);
+  if (result == TORCHCOMMS_PENDING || status_ != WorkStatus::INPROGRESS) return status_;
+  held.swap(held_);
+  if (result == TORCHCOMMS_OK) return status_ = WorkStatus::COMPLETED;
   const char* why = plugin_.error ? plugin_.error(operation_) : nullptr;
   const bool late = monotonicNanos() >= deadline_;
   status_ = late ? WorkStatus::TIMEDOUT : WorkStatus::ERROR;
@@ -91,14 +90,10 @@ void PluginOperation::ended(int result) {
                    std::string(toString(name_)) + " on communicator '" + comm_ + "'" +
                        (late ? " timed out: " : " failed: ") + (why ? why : "no reason given"),
                    {}, std::string(toString(name_))));
-}
-
-WorkStatus PluginOperation::status() {
-  const int result = plugin_.test(operation_);
-  const std::lock_guard lock(mutex_);
-  ended(result);
   return status_;
 }
+
+WorkStatus PluginOperation::status() { return take(plugin_.test(operation_)); }
 
 std::exception_ptr PluginOperation::error() {
   const std::lock_guard lock(mutex_);
@@ -112,12 +107,7 @@ bool PluginOperation::wait(std::optional<std::chrono::milliseconds> limit, bool 
   int64_t end = deadline_;
   while (true) {
     const int64_t slice = std::min({monotonicNanos() + kSlice, until, end});
-    const int result = plugin_.wait(operation_, slice);
-    {
-      const std::lock_guard lock(mutex_);
-      ended(result);
-      if (status_ != WorkStatus::INPROGRESS) return true;
-    }
+    if (take(plugin_.wait(operation_, slice)) != WorkStatus::INPROGRESS) return true;
     const int64_t later = monotonicNanos();
     if (later >= end) {
       if (cancelled || plugin_.cancel == nullptr) {

@@ -44,8 +44,8 @@ class PluginOperation {
   bool wait(std::optional<std::chrono::milliseconds> limit, bool interruptible);
 
  private:
-  /// Has to be called with the lock.
-  void ended(int result);
+  /// Takes what the plug-in says of the operation. Returns how it stands.
+  WorkStatus take(int result);
 
   const torchcomms_plugin plugin_;
   torchcomms_operation* const operation_;
