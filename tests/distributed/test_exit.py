@@ -55,6 +55,21 @@ holder.work = comm.all_reduce(torch.ones(3_000_000), ReduceOp.SUM, async_op=True
 holder.work.add_done_callback(lambda work: holder)
 del comm
 """,
+    "while a tensor takes its time to go": """
+import threading, time
+goes = threading.Event()
+class Slow(torch.Tensor):
+    def __del__(self):
+        goes.set()
+        time.sleep(0.3)
+if rank == 0:  # it ends on another thread
+    comm.all_reduce(tensor.as_subclass(Slow), ReduceOp.SUM, async_op=True)
+    options.store.set("posted", "yes")
+    assert goes.wait(60)
+else:
+    options.store.wait(["posted"])
+    comm.all_reduce(tensor, ReduceOp.SUM, async_op=False)
+""",
     "in a callback that takes its time": """
 import threading, time
 began = threading.Event()

@@ -148,7 +148,8 @@ struct HostRuntime {
   void (*acquire)(void* released) = nullptr;
   /// Now and then while blocked, between `release` and `acquire`; may throw to end the wait.
   void (*checkInterrupts)() = nullptr;
-  /// Calls with the interpreter lock, for which it may have to wait.
+  /// Calls with the interpreter lock, for which it may have to wait: for ever when the interpreter
+  /// goes.
   void (*callHolding)(void (*function)(void* argument), void* argument) = nullptr;
 };
 

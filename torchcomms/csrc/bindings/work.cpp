@@ -26,8 +26,10 @@ void checkSignals() {
 }
 
 void callWithInterpreter(void (*function)(void* argument), void* argument) {
-  const InterpreterLock lock;
-  function(argument);
+  askForInterpreter([&] {
+    const py::gil_scoped_acquire lock;
+    function(argument);
+  });
 }
 
 PyTypeObject* workClass = nullptr;
