@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "ctran/base/error.h"
@@ -63,12 +64,14 @@ uint64_t registerFunction(UserFunction function, const PlanUse& use) {
 }
 
 bool removePlan(uint64_t number) {
+  std::shared_ptr<const RegisteredPlans> before;  // goes without the lock: it is the program's
   const std::lock_guard lock(planRegistry().mutex);
   RegisteredPlans plans = *planRegistry().plans;
   if (std::erase_if(plans, [&](const RegisteredPlan& r) { return r.number == number; }) == 0) {
     return false;
   }
-  planRegistry().plans = std::make_shared<const RegisteredPlans>(std::move(plans));
+  before = std::exchange(planRegistry().plans,
+                         std::make_shared<const RegisteredPlans>(std::move(plans)));
   planVersionWord.fetch_add(1, std::memory_order_release);
   return true;
 }
@@ -80,8 +83,12 @@ const RegisteredPlans& registeredPlans() {
   };
   static thread_local Seen seen;
   if (seen.version != planVersion()) {
-    const std::lock_guard lock(planRegistry().mutex);
-    seen = {planVersion(), planRegistry().plans};
+    Seen now;
+    {
+      const std::lock_guard lock(planRegistry().mutex);
+      now = {planVersion(), planRegistry().plans};
+    }
+    std::swap(seen, now);  // what was seen goes without the lock: it is the program's
   }
   return *seen.plans;
 }
