@@ -231,7 +231,10 @@ std::shared_ptr<Communicator> Communicator::create(const CommunicatorOptions& op
   const Deadline deadline = deadlineAfter(options.timeout);
   static std::atomic<bool> isFirst{true};
   if (isFirst.exchange(false)) setLogRank(options.rank);
-  HostGroup group = rendezvous(options, deadline, interruptOf(hooks));
+  HostGroup group = [&] {
+    const Blocking blocking(hooks);
+    return rendezvous(options, deadline, interruptOf(hooks));
+  }();
   return makeCommunicator(options, std::move(group), deadline, hooks);
 }
 

@@ -111,6 +111,7 @@ HostMemory shareMemory(const CommunicatorOptions& options, Hosts& hosts, Deadlin
       memory =
           memoryWith(hosts.places, HostMap(hosts.places.hosts(), options.rank, Arena::kMaxRanks));
     }
+    const Blocking blocking(hooks);
     HostGroup local =
         shareHost(hosts, options.rank, std::move(memory), deadline, interruptOf(hooks));
     const size_t bytes = sharedMemoryBytes(local.memory.get());

@@ -145,6 +145,7 @@ std::shared_ptr<Communicator> InitPoint::form(const std::vector<std::string>& ha
   leader_.takeStrangers();
   HostGroup group;
   try {
+    const Blocking blocking(hooks);
     group = options.rank == 0 ? leader_.gather(options.size, memoryFor(options.size), deadline,
                                                interrupt, openOwnPidFd(), occasion)
                               : joinLeader(above, options.rank, options.size, host_, leader_,

@@ -116,9 +116,10 @@ void OperationQueue::countQueued(int64_t change) {
 void OperationQueue::run(const Collective& collective, int64_t timeoutNanos, WaitHooks* hooks) {
   beginTrace(collective, 0);
   try {
+    std::optional<Waiter> waiter;  // before the task, whose end after a failure may be waited for
     Task task = start(collective);
     if (!task.done()) {
-      Waiter waiter(core, hooks);
+      waiter.emplace(core, hooks);
       int64_t deadline = 0;  // counted from the first look that read the clock
       while (!task.done()) {
         if (task.advance()) {
@@ -127,7 +128,7 @@ void OperationQueue::run(const Collective& collective, int64_t timeoutNanos, Wai
         }
         const int awaited = task.waiting().awaited();
         trace_.waits(awaited);
-        waiter.pause(
+        waiter->pause(
             awaited,
             [&] {
               return task.waiting().stillWaitsFor(awaited) && !core.isHopeless(task.waiting());

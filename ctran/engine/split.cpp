@@ -164,7 +164,10 @@ std::shared_ptr<Communicator> Communicator::makeGroup(std::span<const int> ranks
   const Deadline deadline = deadlineAfter(options.timeout);
   WhileItWorks whileThisWorks(core_, hooks);
   try {
-    HostGroup group = meet(deadline, interruptOf(&whileThisWorks));
+    HostGroup group = [&] {
+      const Blocking blocking(hooks);
+      return meet(deadline, interruptOf(&whileThisWorks));
+    }();
     options.timeout = this->timeout();
     return makeCommunicator(options, std::move(group), deadline, &whileThisWorks);
   } catch (const Error& error) {
@@ -273,6 +276,7 @@ HostGroup Communicator::handOver(size_t bytes, UniqueFd brings, WaitHooks* hooks
   const Deadline deadline = deadlineAfter(timeout());
   WhileItWorks whileThisWorks(core_, hooks);
   const Interrupt interrupt = interruptOf(&whileThisWorks);
+  const Blocking blocking(hooks);
   try {
     if (leader) {
       return leader->gather(count, createSharedMemory("ctran", bytes), deadline, interrupt,
