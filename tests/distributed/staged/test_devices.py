@@ -8,11 +8,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from harness import Rank, Ranks
 from harness.devices import GLOO_STAGED, BusyDevice, has_gpu, most_ranks
+from harness.failing import until_blocked
 from harness.matrix import Case, check, pairwise, run_cases
 
 import torchcomms
@@ -95,6 +98,25 @@ def _waits(rank: Rank) -> None:
         assert torch.equal(tensor.cpu(), torch.full((100_000,), 6.0))
 
 
+def _asks_for_futures(rank: Rank) -> list[list[float]]:
+    wrapper: Any = torchcomms._comms._BackendWrapper(rank.comm(GLOO_STAGED))
+    mine = torch.full((9,), rank.rank + 1.0).to(rank.device(GLOO_STAGED))
+    if rank.rank == 1:
+        rank.listen()
+    options = dist.AllreduceOptions()
+    options.asyncOp = True
+    work = wrapper.allreduce([mine], options)
+    futures: list[Any] = []
+    threads = [threading.Thread(target=lambda: futures.append(work.get_future())) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    if rank.rank == 0:
+        rank.say("calling")
+    for thread in threads:
+        thread.join()
+    return [future.value()[0].tolist() for future in futures]
+
+
 @pytest.mark.skipif(has_gpu(), reason="only the stand-in can be kept busy")
 def test_a_work_ends_when_its_result_is_on_the_device(ranks: MakeRanks) -> None:
     ranks(2).run(_ends_on_the_device)
@@ -106,3 +128,10 @@ def test_results_of_dropped_works_arrive(ranks: MakeRanks) -> None:
 
 def test_waits(ranks: MakeRanks) -> None:
     ranks(2).run(_waits)
+
+
+def test_threads_that_ask_for_one_future_wait_together(ranks: MakeRanks) -> None:
+    job = ranks(2).start(_asks_for_futures)
+    until_blocked(job, 0)
+    job.say(1)
+    assert job.results() == [[[3.0] * 9] * 2] * 2

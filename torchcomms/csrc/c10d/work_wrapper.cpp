@@ -74,29 +74,37 @@ bool WorkWrapper::wait(std::chrono::milliseconds timeout) {
 }
 
 c10::intrusive_ptr<Future> WorkWrapper::getFuture() {
-  std::unique_lock lock(mutex_);
-  if (future_) return future_;
+  {
+    const std::lock_guard lock(mutex_);
+    if (future_) return future_;
+  }
   std::vector<c10::Device> devices;
   for (const at::Tensor& t : results_) {
     const bool known = std::find(devices.begin(), devices.end(), t.device()) != devices.end();
     if (!t.is_cpu() && !known) devices.push_back(t.device());
   }
-  future_ = c10::make_intrusive<Future>(c10::ListType::create(c10::TensorType::get()), devices);
+  // What may ask for the interpreter's lock is done without this one: waits, tensors, callbacks.
+  const auto made =
+      c10::make_intrusive<Future>(c10::ListType::create(c10::TensorType::get()), devices);
   if (!devices.empty()) {
     // The order of streams is what counts: the current one waits, and the future remembers that.
     work_->wait();
-    future_->markCompleted(c10::IValue(results_));
-    return future_;
+    made->markCompleted(c10::IValue(results_));
   }
-  lock.unlock();  // tensors and callbacks may ask for the interpreter's
-  whenEnded(work_, [work = work_, future = future_, results = results_] {
+  {
+    const std::lock_guard lock(mutex_);
+    if (future_) return future_;  // another thread's
+    future_ = made;
+  }
+  if (!devices.empty()) return made;
+  whenEnded(work_, [work = work_, made, results = results_] {
     if (const std::exception_ptr error = work->exception()) {
-      future->setError(error);
+      made->setError(error);
     } else {
-      future->markCompleted(c10::IValue(results));
+      made->markCompleted(c10::IValue(results));
     }
   });
-  return future_;
+  return made;
 }
 
 c10::intrusive_ptr<Future> WorkWrapper::getFutureResult() {
