@@ -8,12 +8,14 @@ import re
 import signal
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import torch
 from harness import Rank, Ranks
-from harness.failing import all_reduce, barrier, until, until_blocked, wait_for_async
+from harness.devices import CTRAN_GPU
+from harness.failing import all_reduce, barrier, error_of, until, until_blocked, wait_for_async
 from harness.programs import Program
 
 import torchcomms
@@ -81,6 +83,43 @@ def test_operations_go_on_while_the_program_keeps_the_interpreters_lock(
     until(lambda: 1 in job.ended(), "rank 1 has ended")
     fifo.write_bytes(b"1")
     job.results()
+
+
+def keeps_the_interpreter_of_a_gpu(rank: Rank, until: str) -> str:
+    comm, other = (rank.new_comm(CTRAN_GPU, name) for name in ("this", "other"))
+
+    def tensor() -> torch.Tensor:
+        return rank.gpu().place(torch.ones(4))
+
+    if rank.rank == 0:
+        fifo = os.open(until, os.O_RDWR)
+        late = other.recv(tensor(), 1, async_op=True, timeout=timedelta(seconds=2))
+        batch = comm.batch_op_create()
+        batch.send(tensor(), 1)
+        batch.issue(async_op=True)
+        del batch  # nobody else has the tensor
+        rank.say("posted")
+        ctypes.PyDLL(None).read(fifo, ctypes.create_string_buffer(1), 1)  # PyDLL keeps the lock
+        os.close(fifo)
+        return str(error_of(late.wait_blocking))
+    rank.listen()
+    comm.recv(tensor(), 0, async_op=True).wait_blocking()
+    forever = timedelta(hours=1)
+    return str(error_of(other.recv(tensor(), 0, async_op=True, timeout=forever).wait_blocking))
+
+
+def test_what_is_late_on_a_gpu_is_found_while_the_program_keeps_the_interpreters_lock(
+    fresh_ranks: MakeRanks, tmp_path: Path
+) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    job = fresh_ranks(2).start(keeps_the_interpreter_of_a_gpu, str(fifo))
+    assert job.hear(0) == "posted"
+    job.say(1)
+    until(lambda: 1 in job.ended(), "rank 1 has ended")
+    fifo.write_bytes(b"1")
+    for error in job.results():
+        assert "recv" in error
 
 
 def names_of_threads(rank: Rank) -> list[str]:

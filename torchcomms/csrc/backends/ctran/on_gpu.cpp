@@ -117,9 +117,8 @@ TorchCommBackend::WorkPtr OnGpus::execute(const Call& call, Collective&& collect
 
 TorchCommBackend::WorkPtr OnGpus::exchangeRows(const Call& call, Collective&& collective) {
   if (!HostRows::areFor(*call.rows) && !gpu().spansDomains()) {
-    return execute(call, std::move(collective), [&]() -> std::shared_ptr<void> {
-      return std::make_shared<RowExchangeCall>(*call.rows);
-    });
+    return execute(call, std::move(collective),
+                   [&]() -> std::shared_ptr<void> { return held(*call.rows); });
   }
   gpu().throwIfBroken();
   if (gpu().runtime().isCapturing(currentStream())) {
@@ -147,9 +146,7 @@ TorchCommBackend::WorkPtr OnGpus::exchangeMessages(const Call& call) {
     messages.push_back(collectiveOf(op));
     tensors.push_back(op.tensor);
   }
-  const auto hold = [&]() -> std::shared_ptr<void> {
-    return std::make_shared<std::vector<at::Tensor>>(tensors);
-  };
+  const auto hold = [&]() -> std::shared_ptr<void> { return held(tensors); };
   return workOf(gpu().enqueueMessages(messages, currentStream(), optionsOf(call, std::ref(hold))));
 }
 
