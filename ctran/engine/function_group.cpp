@@ -53,9 +53,10 @@ void FunctionGroup::run(const std::shared_ptr<const PlanAlgorithm>& algorithm,
   } catch (...) {
     error = failed(*algorithm, std::runtime_error("it threw something that is no exception"));
   }
+  Kept before{algorithm, std::move(kept)};  // goes without the lock: it is the program's
   {
     const std::lock_guard lock(mutex_);
-    kept_[owner] = {algorithm, std::move(kept)};
+    std::swap(kept_[owner], before);
   }
   if (!error) return;
   end(*error);
@@ -122,9 +123,10 @@ struct FunctionRunner::Thread {
     while (true) {
       changed.wait(lock, [this] { return stops || job; });
       if (!job) return;
-      const auto next = std::exchange(job, nullptr);
+      auto next = std::exchange(job, nullptr);
       lock.unlock();
       next();
+      next = nullptr;  // what it holds is the program's: it goes without the lock
       lock.lock();
       if (core != nullptr) core->wakeOwn();
     }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "ctran/base/counted.h"
 #include "ctran/base/error.h"
@@ -172,13 +173,13 @@ void HookRegistry::callAbortHooks() {
 
 void HookRegistry::clear() {
   // Let go of without the lock: what hooks hold may do anything when it goes.
-  const auto pre = snapshot(pre_);
-  const auto post = snapshot(post_);
-  const auto abort = snapshot(abort_);
+  List<PreHook> pre;
+  List<PostHook> post;
+  List<AbortHook> abort;
   const std::lock_guard lock(mutex_);
-  pre_ = {};
-  post_ = {};
-  abort_ = {};
+  std::swap(pre, pre_);
+  std::swap(post, post_);
+  std::swap(abort, abort_);
   update();
 }
 

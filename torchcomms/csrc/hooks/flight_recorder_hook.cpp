@@ -162,9 +162,11 @@ class Recording {
 }  // namespace
 
 void FlightRecordings::add(TorchComm& comm) {
+  const std::weak_ptr<TorchComm> added = comm.weak_from_this();
   const std::lock_guard lock(mutex_);
-  for (const auto& known : comms_) {
-    if (known.lock().get() == &comm) return;
+  for (const auto& known :
+       comms_) {  // to own one would be to let it go with the lock, if it is last
+    if (!known.owner_before(added) && !added.owner_before(known)) return;
   }
   const auto recording = std::make_shared<Recording>(recorder_, shared_from_this(), comm);
   handles_.push_back(
@@ -174,7 +176,7 @@ void FlightRecordings::add(TorchComm& comm) {
   handles_.push_back(comm.registerPostHook(
       [recording](uint64_t, const PostHookArgs& args) { recording->after(args); }));
   handles_.push_back(comm.registerAbortHook([recording] { recording->broken(); }));
-  comms_.push_back(comm.weak_from_this());
+  comms_.push_back(added);
 }
 
 void FlightRecordings::removeAll() {
