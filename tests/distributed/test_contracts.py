@@ -60,14 +60,19 @@ def test_a_second_thread_is_refused_and_the_first_goes_on(
     assert "a communicator of its own" in error
 
 
-def keeps_the_interpreter(rank: Rank, hosts: int, until: str) -> None:
+def keep_the_interpreters_lock(rank: Rank, fifo: str) -> None:
+    """Until the test writes to the FIFO. Tells the test before."""
+    file = os.open(fifo, os.O_RDWR)
+    rank.say("keeps it")
+    ctypes.PyDLL(None).read(file, ctypes.create_string_buffer(1), 1)  # PyDLL keeps the lock
+    os.close(file)
+
+
+def posts_and_keeps_the_lock(rank: Rank, hosts: int, fifo: str) -> None:
     comm = rank.comm(BACKEND, hosts)
     works = [comm.all_reduce(torch.ones(4), ReduceOp.SUM, async_op=True) for _ in range(20)]
     if rank.rank == 0:
-        fifo = os.open(until, os.O_RDWR)
-        rank.say("posted")
-        ctypes.PyDLL(None).read(fifo, ctypes.create_string_buffer(1), 1)  # PyDLL keeps the lock
-        os.close(fifo)
+        keep_the_interpreters_lock(rank, fifo)
     for work in works:
         work.wait()
 
@@ -78,29 +83,26 @@ def test_operations_go_on_while_the_program_keeps_the_interpreters_lock(
 ) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-    job = fresh_ranks(2).start(keeps_the_interpreter, hosts, str(fifo))
-    assert job.hear(0) == "posted"
+    job = fresh_ranks(2).start(posts_and_keeps_the_lock, hosts, str(fifo))
+    assert job.hear(0) == "keeps it"
     until(lambda: 1 in job.ended(), "rank 1 has ended")
     fifo.write_bytes(b"1")
     job.results()
 
 
-def keeps_the_interpreter_of_a_gpu(rank: Rank, until: str) -> str:
+def keeps_the_lock_beside_a_gpu(rank: Rank, fifo: str) -> str:
     comm, other = (rank.new_comm(CTRAN_GPU, name) for name in ("this", "other"))
 
     def tensor() -> torch.Tensor:
         return rank.gpu().place(torch.ones(4))
 
     if rank.rank == 0:
-        fifo = os.open(until, os.O_RDWR)
         late = other.recv(tensor(), 1, async_op=True, timeout=timedelta(seconds=2))
         batch = comm.batch_op_create()
         batch.send(tensor(), 1)
         batch.issue(async_op=True)
         del batch  # nobody else has the tensor
-        rank.say("posted")
-        ctypes.PyDLL(None).read(fifo, ctypes.create_string_buffer(1), 1)  # PyDLL keeps the lock
-        os.close(fifo)
+        keep_the_interpreters_lock(rank, fifo)
         return str(error_of(late.wait_blocking))
     rank.listen()
     comm.recv(tensor(), 0, async_op=True).wait_blocking()
@@ -113,8 +115,8 @@ def test_what_is_late_on_a_gpu_is_found_while_the_program_keeps_the_interpreters
 ) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-    job = fresh_ranks(2).start(keeps_the_interpreter_of_a_gpu, str(fifo))
-    assert job.hear(0) == "posted"
+    job = fresh_ranks(2).start(keeps_the_lock_beside_a_gpu, str(fifo))
+    assert job.hear(0) == "keeps it"
     job.say(1)
     until(lambda: 1 in job.ended(), "rank 1 has ended")
     fifo.write_bytes(b"1")
