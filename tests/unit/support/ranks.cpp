@@ -16,6 +16,7 @@
 
 #include "ctran/base/clock.h"
 #include "ctran/bootstrap/local_store.h"
+#include "ctran/collective/signature.h"
 #include "ctran/engine/communicator.h"
 #include "tests/unit/support/cases.h"
 
@@ -179,11 +180,13 @@ int wrongOfSmallCalls(Communicator& communicator, CollectiveKind kind, int calls
   return wrong;
 }
 
-void awaitBegun(Communicator& communicator, const std::vector<int>& ranks, uint64_t sequence) {
+void awaitBegun(Communicator& communicator, const std::vector<int>& ranks, uint64_t number) {
   Board& board = communicator.core().board;
   const int64_t giveUp = guardFromNow();
   for (const int rank : ranks) {
-    while (board.control(rank).begun.load() < sequence) give(giveUp, "another rank to come");
+    while (board.control(rank).begun.load() < kCreation + number) {
+      give(giveUp, "another rank to come");
+    }
   }
 }
 

@@ -71,8 +71,8 @@ void runRanks(int size, const std::function<void(Communicator&)>& body, int rank
 /// results were wrong.
 int wrongOfSmallCalls(Communicator& communicator, CollectiveKind kind, int calls);
 
-/// Waits until each of `ranks`, which share memory with this one, is in collective `sequence`.
-void awaitBegun(Communicator& communicator, const std::vector<int>& ranks, uint64_t sequence);
+/// Waits until each of `ranks`, which share memory with this one, is in its collective `number`.
+void awaitBegun(Communicator& communicator, const std::vector<int>& ranks, uint64_t number);
 
 /// The error that `body` throws; fails the test if it throws none.
 Error errorOf(const std::function<void()>& body);
