@@ -16,23 +16,17 @@ A rank has two CPUs, where there are so many: one to compute and one to communic
 from __future__ import annotations
 
 import argparse
-import datetime
-import json
-import os
 import statistics
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from rich.console import Console
 from rich.table import Table
-from side_by_side import libraries
-
-BACKENDS = ("ctran", "gloo")
+from side_by_side import c10d_ranks
+from side_by_side.c10d_ranks import BACKENDS
 
 
 def compute(seconds: float) -> None:
@@ -57,19 +51,7 @@ def seconds(group: dist.ProcessGroup, options: argparse.Namespace, size: int, bu
     return float(elapsed)
 
 
-def run_rank(rank: int, options: argparse.Namespace, store: str, cpus: str, output: str) -> None:
-    import torchcomms  # noqa: F401  # makes the backend known
-
-    torch.set_num_threads(1)
-    if cpus != "none":
-        os.sched_setaffinity(0, list(map(int, cpus.split(",")))[rank :: options.nproc])
-    dist.init_process_group(
-        "gloo",
-        store=dist.FileStore(store, options.nproc),
-        rank=rank,
-        world_size=options.nproc,
-        timeout=datetime.timedelta(seconds=300),
-    )
+def run_rank(options: argparse.Namespace) -> dict[str, dict[int, dict[str, list[float]]]]:
     groups = {backend: dist.new_group(backend=backend) for backend in BACKENDS}
     samples: dict[str, dict[int, dict[str, list[float]]]] = {
         backend: {size: {"alone": [], "behind": []} for size in options.sizes}
@@ -83,9 +65,7 @@ def run_rank(rank: int, options: argparse.Namespace, store: str, cpus: str, outp
                 if turn > 0:
                     samples[backend][size]["alone"].append(alone)
                     samples[backend][size]["behind"].append(behind)
-    if rank == 0:
-        Path(output).write_text(json.dumps(samples))
-    dist.destroy_process_group()
+    return samples
 
 
 def report(
@@ -124,19 +104,10 @@ def main() -> int:
     )
     options = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 160)
-    with tempfile.TemporaryDirectory() as scratch, console.status("timing"):
-        output = f"{scratch}/samples"
-        cpus = libraries.placement("auto", 2 * options.nproc)
-        if cpus == "none":
-            cpus = libraries.placement("auto", options.nproc)
-        mp.spawn(run_rank, (options, f"{scratch}/store", cpus, output), nprocs=options.nproc)
-        samples = json.loads(Path(output).read_text())
+    with console.status("timing"):
+        samples = c10d_ranks.run(run_rank, options)
     console.print(report(options, samples))
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    settings = {key: value for key, value in vars(options).items() if key != "output"}
-    text = {"settings": settings, "seconds": samples, "load_average": os.getloadavg()}
-    options.output.write_text(json.dumps(text, indent=1) + "\n")
-    console.print("written:", options.output)
+    c10d_ranks.write(console, options, samples)
     return 0
 
 

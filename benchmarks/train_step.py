@@ -19,25 +19,21 @@ DDP's buckets (gradient_as_bucket_view); otherwise it would copy them there and 
 from __future__ import annotations
 
 import argparse
-import datetime
-import json
-import os
 import statistics
 import sys
-import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from rich.console import Console
 from rich.table import Table
-from side_by_side import libraries
+from side_by_side import c10d_ranks
+from side_by_side.c10d_ranks import BACKENDS
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-BACKENDS = ("ctran", "gloo")
 VOCABULARY = 1000
 
 
@@ -98,20 +94,7 @@ class Trainer:
         return sum(float(p.detach().double().sum()) for p in self.model.parameters())
 
 
-def run_rank(rank: int, options: argparse.Namespace, store: str, cpus: str, output: str) -> None:
-    import torchcomms  # noqa: F401  # makes the backend known
-
-    torch.set_num_threads(1)
-    if cpus != "none":
-        own = list(map(int, cpus.split(",")))[rank :: options.nproc]
-        os.sched_setaffinity(0, own)
-    dist.init_process_group(
-        "gloo",
-        store=dist.FileStore(store, options.nproc),
-        rank=rank,
-        world_size=options.nproc,
-        timeout=datetime.timedelta(seconds=300),
-    )
+def run_rank(options: argparse.Namespace) -> dict[str, Any]:
     trainers = {backend: Trainer(backend, options) for backend in BACKENDS}
     parts = {"step": Trainer.step, "compute": Trainer.compute, "communication": Trainer.communicate}
     samples: dict[str, dict[str, list[float]]] = {
@@ -131,10 +114,8 @@ def run_rank(rank: int, options: argparse.Namespace, store: str, cpus: str, outp
     digests = [trainer.digest() for trainer in trainers.values()]
     if max(digests) - min(digests) > 1e-2 * abs(digests[0]):
         raise AssertionError(f"the backends trained different models: {digests}")
-    if rank == 0:
-        parameters = sum(p.numel() for p in trainers["ctran"].model.parameters())
-        Path(output).write_text(json.dumps({"parameters": parameters, "samples": samples}))
-    dist.destroy_process_group()
+    parameters = sum(p.numel() for p in trainers["ctran"].model.parameters())
+    return {"parameters": parameters, "samples": samples}
 
 
 def report(ranks: int, record: dict[str, dict[str, dict[str, list[float]]]]) -> Table:
@@ -179,21 +160,12 @@ def main() -> int:
     console = Console(width=None if sys.stdout.isatty() else 160)
     records = []
     for ranks in map(int, options.nproc.split(",")):
-        with tempfile.TemporaryDirectory() as scratch, console.status(f"training on {ranks} ranks"):
-            one = argparse.Namespace(**{**vars(options), "nproc": ranks})
-            output = f"{scratch}/samples"
-            cpus = libraries.placement("auto", 2 * ranks)
-            if cpus == "none":
-                cpus = libraries.placement("auto", ranks)
-            mp.spawn(run_rank, (one, f"{scratch}/store", cpus, output), nprocs=ranks)
-            record = json.loads(Path(output).read_text())
+        one = argparse.Namespace(**{**vars(options), "nproc": ranks})
+        with console.status(f"training on {ranks} ranks"):
+            record = c10d_ranks.run(run_rank, one)
         console.print(report(ranks, record))
         records.append({"ranks": ranks, **record})
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    settings = {k: v for k, v in vars(options).items() if k != "output"}
-    text = {"settings": settings, "seconds": records, "load_average": os.getloadavg()}
-    options.output.write_text(json.dumps(text, indent=1) + "\n")
-    console.print("written:", options.output)
+    c10d_ranks.write(console, options, records)
     return 0
 
 

@@ -164,8 +164,8 @@ class Recording {
 void FlightRecordings::add(TorchComm& comm) {
   const std::weak_ptr<TorchComm> added = comm.weak_from_this();
   const std::lock_guard lock(mutex_);
-  for (const auto& known :
-       comms_) {  // to own one would be to let it go with the lock, if it is last
+  // Compared without owning one, which would let it go with the lock if nobody else has it.
+  for (const auto& known : comms_) {
     if (!known.owner_before(added) && !added.owner_before(known)) return;
   }
   const auto recording = std::make_shared<Recording>(recorder_, shared_from_this(), comm);
