@@ -151,37 +151,16 @@ def _symmetric_us(nbytes: int, device: Any) -> float:
     times = []
     if nbytes <= 4 << 20:
         times.append(
-            _replay_us(lambda: torch.ops.symm_mem.one_shot_all_reduce(buffer, "sum", group), nbytes)
+            gpu_common.replay_us(
+                lambda: torch.ops.symm_mem.one_shot_all_reduce(buffer, "sum", group), nbytes
+            )
         )
     times.append(
-        _replay_us(lambda: torch.ops.symm_mem.two_shot_all_reduce_(buffer, "sum", group), nbytes)
+        gpu_common.replay_us(
+            lambda: torch.ops.symm_mem.two_shot_all_reduce_(buffer, "sum", group), nbytes
+        )
     )
     return min(times)
-
-
-def _replay_us(call: Callable[[], Any], nbytes: int) -> float:
-    import torch
-
-    nodes = 50 if nbytes <= 1 << 20 else 10 if nbytes <= 1 << 26 else 2
-    replays = 6 if nbytes <= 1 << 26 else 4
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            call()
-    stream.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream):
-        for _ in range(nodes):
-            call()
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    with torch.cuda.stream(stream):
-        graph.replay()
-        begin.record()
-        for _ in range(replays):
-            graph.replay()
-        end.record()
-    stream.synchronize()
-    return begin.elapsed_time(end) * 1e3 / (nodes * replays)
 
 
 def _eager_us(call: Callable[[], Any]) -> tuple[float, float]:
@@ -275,9 +254,9 @@ def worker() -> None:
                 if errors:
                     row["wrong"] += errors
                     row[f"{name}_wrong"] = errors
-                row[f"{name}_us"] = round(slowest(_replay_us(call, nbytes)), 2)
+                row[f"{name}_us"] = round(slowest(gpu_common.replay_us(call, nbytes)), 2)
             if os.environ["NCCL"] == "1":
-                row["nccl_us"] = round(slowest(_replay_us(case.of_torch(), nbytes)), 2)
+                row["nccl_us"] = round(slowest(gpu_common.replay_us(case.of_torch(), nbytes)), 2)
             # After the others, who have ordinary tensors.
             if "copies" in also and op in COPIED:
                 copies = comms["copies"]
@@ -285,7 +264,7 @@ def worker() -> None:
                 call, free = case.of_handle(copies)
                 row["wrong"] += slowest(case.wrong(call))
                 if "copy engines alone" in copies.explain(op, 1).why:
-                    row["persistent_us"] = round(slowest(_replay_us(call, nbytes)), 2)
+                    row["persistent_us"] = round(slowest(gpu_common.replay_us(call, nbytes)), 2)
                 free()
                 for tensor in (case.source, case.result):
                     copies.tensor_deregister(tensor)
@@ -294,7 +273,7 @@ def worker() -> None:
                 case.moved_to(direct, pool)
                 call = case.of_comm(direct)
                 row["wrong"] += slowest(case.wrong(call))
-                row["direct_us"] = round(slowest(_replay_us(call, nbytes)), 2)
+                row["direct_us"] = round(slowest(gpu_common.replay_us(call, nbytes)), 2)
                 for tensor in (case.source, case.result):
                     direct.tensor_deregister(tensor)
             if "ncclx" in also:

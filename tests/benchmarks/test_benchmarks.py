@@ -16,6 +16,7 @@ sys.path.insert(0, str(BENCHMARKS))
 import gpu_collectives  # noqa: E402
 import gpu_common  # noqa: E402
 import gpu_overlap  # noqa: E402
+import gpu_windows  # noqa: E402
 from side_by_side import torch_rank  # noqa: E402
 from side_by_side.operations import OPERATIONS, format_size, parse_size  # noqa: E402
 
@@ -82,7 +83,7 @@ ROW = {"op": "all_reduce", "bytes": 8, "by": "nccl", "wrong": 0.0}
 ROW |= {f"{what}_us": 1.5 for what in TIMES}
 
 
-@pytest.mark.parametrize("table", [gpu_collectives.table, gpu_overlap.table])
+@pytest.mark.parametrize("table", [gpu_collectives.table, gpu_overlap.table, gpu_windows.table])
 def test_results_of_gpus_name_the_machine(tmp_path: Path, table: Any) -> None:
     machine = {"machine": {"gpu": "a GPU", "gpus": 2}}
     gpu_common.write(tmp_path, "new", [machine, ROW], table([machine, ROW]))

@@ -140,7 +140,15 @@ template <class Unit>
 TORCHCOMMS_DEVICE void copyUnits(char* to, const char* from, Word bytes, const Group& group) {
   auto* const target = reinterpret_cast<Unit*>(to);
   const auto* const origin = reinterpret_cast<const Unit*>(from);
-  for (Word i = group.thread; i < bytes / sizeof(Unit); i += group.threads) target[i] = origin[i];
+  constexpr unsigned kAtOnce = 4;  // loads of a thread that are under way together
+  const Word count = bytes / sizeof(Unit), step = group.threads;
+  Word i = group.thread;
+  for (; i + (kAtOnce - 1) * step < count; i += kAtOnce * step) {
+    Unit held[kAtOnce];
+    for (unsigned k = 0; k < kAtOnce; ++k) held[k] = origin[i + k * step];
+    for (unsigned k = 0; k < kAtOnce; ++k) target[i + k * step] = held[k];
+  }
+  for (; i < count; i += step) target[i] = origin[i];
 }
 
 /// Any address, any size; 16 bytes at a time where both addresses are equally aligned.
