@@ -12,8 +12,8 @@ targets := demo test test-full test-rdma lint format bench docs wheel compat bui
 
 help:
 	@echo "make demo       install what is needed, build, and reduce tensors across 4 processes"
-	@echo "make test       C++ tests (plain, ASan+UBSan, TSan) and Python tests"
-	@echo "make test-full  all tests, however long they take"
+	@echo "make test       C++ tests (plain; ASan+UBSan or TSan, in turns of commits) and Python tests"
+	@echo "make test-full  all tests in all ways, however long they take"
 	@echo "make test-rdma  RDMA verbs in a virtual machine with soft-RoCE, beside perftest (Debian, x86-64)"
 	@echo "make lint       formats, types, floors, stubs, clang-tidy"
 	@echo "make format     put C++ and Python into their formats"

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import compat
@@ -23,8 +24,9 @@ import system
 from console import ROOT, CommandFailed, TimeIsUp, attach, run, say, seconds
 from environment import Environment, Stamp
 
-# The C++ tests are built and run in each of these ways, the fuzzers with ASan. Plain unit tests are
-# left to `make test-full`: they take 5 minutes, and find what is wrong with a sanitizer too.
+# The C++ tests are built and run in each of these ways, the fuzzers with ASan. sanitizers() chooses
+# those of `make test`. Plain unit tests are left to `make test-full`: they take 5 minutes, and find
+# what is wrong with a sanitizer too.
 SANITIZERS = {"plain": "", "ASan and UBSan": "address", "TSan": "thread"}
 
 # What `make test-full` does longer than `make test`, or besides.
@@ -180,6 +182,29 @@ def hostile(environment: Environment) -> None:
 PARALLEL = ["-n", jobs(most=8), "--dist", "loadfile"]
 
 
+def sanitizers(*, full: bool) -> list[str]:
+    """Names of those to build and run the C++ tests with.
+
+    Each takes as long as the Python tests. Unless SANITIZE says which, or all, the last digit of
+    the commit chooses one, so that both have their turns and a commit always has the same.
+    """
+    _, *names = SANITIZERS
+    wanted = "all" if full else os.environ.get("SANITIZE", "")
+    if wanted == "all":
+        return names
+    if wanted:
+        chosen = [name for name in names if SANITIZERS[name] == wanted]
+        if not chosen:
+            raise SystemExit(f"error: SANITIZE={wanted}: say address, thread, or all")
+        return chosen
+    command = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
+    with suppress(OSError):
+        commit = subprocess.run(command, capture_output=True, text=True).stdout.strip()
+        if commit:
+            return [names[int(commit[-1], 16) % len(names)]]
+    return names  # not a clone
+
+
 def _tests(*selection: str, full: bool) -> None:
     environment = prepared(tests=True)
     system.install_clang()
@@ -195,9 +220,8 @@ def _tests(*selection: str, full: bool) -> None:
         attach(title, command, env=environment.variables(), overtime=overtime)
 
     # What sees most of what can be wrong comes first.
-    plain, *sanitizers = SANITIZERS
-    parts = {**cpp(plain), "Python tests": python}
-    for sanitizer in sanitizers:
+    parts = {**cpp("plain"), "Python tests": python}
+    for sanitizer in sanitizers(full=full):
         parts |= cpp(sanitizer)
     if full:
         parts["Soak"] = lambda: soak(environment)
