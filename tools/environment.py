@@ -146,7 +146,7 @@ class Environment:
         folder = self.build_folder()
         python_files = sorted(
             str(file.relative_to(ROOT))
-            for package in ("torchcomms", "mscclpp")
+            for package in ("torchcomms", "torchcomms_command", "mscclpp")
             for file in (ROOT / package).glob("**/*.py")
         )
         switches = [os.environ.get(f"USE_{name}", "") for name in SWITCHES]

@@ -6,9 +6,10 @@ They are declared in C++, where most of them are read (ctran/base/config.h).
 from __future__ import annotations
 
 import os
+import sys
 from collections import ChainMap
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Variable(NamedTuple):
@@ -82,18 +83,22 @@ class _File(dict[str, str]):
         return isinstance(name, str) and bool(text(name))
 
 
+def compiled() -> Any:
+    """The compiled module. Where the command `torchcomms` has done without torch so far, that is
+    loaded first, if it is the right one."""
+    from torchcomms import TorchComm
+
+    return sys.modules[TorchComm.__module__]
+
+
 def variables() -> list[Variable]:
     """All of them, by name."""
-    from torchcomms._comms import _config_variables
-
-    return [Variable(*row) for row in _config_variables()]
+    return [Variable(*row) for row in compiled()._config_variables()]
 
 
 def text(name: str) -> str:
     """What a variable is set to, in the environment or in the file; empty where it is not."""
-    from torchcomms._comms import _config_text
-
-    return _config_text(name)
+    return str(compiled()._config_text(name))
 
 
 def environment() -> Mapping[str, str]:

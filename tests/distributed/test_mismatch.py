@@ -90,10 +90,10 @@ def then_barrier(comm: Any, call: Callable[[Any], Any]) -> None:
 
 
 def disagrees(rank: Rank, about: str) -> tuple[list[int], str]:
-    comm = rank.comm(BACKEND)
     odd, usual, _, _ = DISAGREEMENTS[about]
     with pytest.raises(torchcomms.MismatchError) as error:
-        then_barrier(comm, odd if rank.rank == 1 else usual)
+        # The others may disagree before it is there: then its creation fails.
+        then_barrier(rank.comm(BACKEND), odd if rank.rank == 1 else usual)
     return error.value.ranks, str(error.value)
 
 

@@ -12,6 +12,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+COMMAND = str(Path(sys.executable).with_name("torchcomms"))
+"""As pip installs it."""
+
 GUARD_SECONDS = 240.0
 
 
@@ -129,7 +132,7 @@ def stranger() -> Iterator[int]:
 @contextmanager
 def served(of: Sequence[str], *options: str) -> Iterator[str]:
     """The address at which `torchcomms analyze --serve` serves a job; ends with exit code 0."""
-    command = [sys.executable, "-m", "torchcomms", "analyze", *of, "--serve", *options]
+    command = [COMMAND, "analyze", *of, "--serve", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from torchcomms._errors import CommError
-from torchcomms.cli import bench, completion, doctor, env, records
+from torchcomms.cli import bench, completion, doctor, env, records, select
 from torchcomms.plan import _cli as plan_cli
-from torchcomms.select import _cli as select_cli
 from torchcomms.version import __version__
 
 _END = """\
@@ -44,7 +43,7 @@ def parser() -> argparse.ArgumentParser:
     bench.add_command(commands)
     doctor.add_command(commands)
     records.add_commands(commands)
-    select_cli.add_commands(commands)
+    select.add_commands(commands)
     completion.add_command(commands)
     return made
 
@@ -59,9 +58,9 @@ def _run(parsed: argparse.Namespace, given: Sequence[str]) -> int:
     if parsed.command in records.NAMES:
         return records.run(parsed)
     if parsed.command == "explain":
-        return select_cli.explain(parsed)
+        return select.explain(parsed)
     if parsed.command == "tune":
-        return select_cli.tune(parsed)
+        return select.tune(parsed)
     if parsed.command == "completion":
         print(completion.script(parsed.shell, parser()), end="")
         return 0

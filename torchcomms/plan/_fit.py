@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torchcomms import _comms
+from torchcomms import _engine
 from torchcomms._errors import CommError
 from torchcomms.plan._native import call, read_json
 
@@ -54,7 +54,7 @@ def measure(
     Raises:
         CommError: it cannot be done here.
     """
-    program = Path(_comms.__file__).parent / "bin" / "ctran-bench"
+    program = _engine.folder() / "bin" / "ctran-bench"
     if not program.is_file():
         raise CommError(f"this build has no ctran-bench ({program})")
     with tempfile.TemporaryDirectory() as folder:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import functools
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,29 +10,16 @@ from typing import Any
 
 import torch
 
-from torchcomms import _comms
-from torchcomms._errors import CommError
+from torchcomms import _comms, _engine
 from torchcomms.select import _measure
 
 __all__ = ["Alternative", "Explanation", "explain", "host"]
 
-_INVALID_ARGUMENT = 0  # ctran::ErrorKind
 _TYPES = re.compile(  # as torch and ctran call them
     r"bool|u?int(8|16|32|64)|float8_e(4m3fn|5m2)|b?float16|float(32|64)|complex(64|128)"
 )
 _REDUCES = ("all_reduce", "reduce", "reduce_scatter")
 _IN_BLOCKS = ("reduce_scatter", "scatter", "all_to_all")  # a block of the bytes for each rank
-_Progress = ctypes.CFUNCTYPE(None, ctypes.c_double, ctypes.c_char_p)
-
-
-@functools.cache
-def _library() -> ctypes.CDLL:
-    library = ctypes.CDLL(str(Path(_comms.__file__).parent / "lib" / "libctran_engine.so"))
-    library.ctran_select_call.argtypes = [ctypes.c_char_p, _Progress]
-    library.ctran_select_call.restype = ctypes.c_void_p
-    library.ctran_select_free.argtypes = [ctypes.c_void_p]
-    library.ctran_select_free.restype = None
-    return library
 
 
 def _call(do: str, progress: Callable[[float, str], None] | None = None, **request: Any) -> Any:
@@ -43,16 +27,7 @@ def _call(do: str, progress: Callable[[float, str], None] | None = None, **reque
         if progress is not None:
             progress(done, following.decode())
 
-    text = json.dumps({"do": do, **request}).encode()
-    pointer = _library().ctran_select_call(text, _Progress(report))
-    try:
-        answer = json.loads(ctypes.string_at(pointer))
-    finally:
-        _library().ctran_select_free(pointer)
-    if "error" in answer:
-        kind = ValueError if answer["kind"] == _INVALID_ARGUMENT else CommError
-        raise kind(answer["error"])
-    return answer["ok"]
+    return _engine.ask("select", do, _engine.PROGRESS(report), **request)
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from harness.programs import COMMAND, finish, start
 
 import torchcomms
 from torchcomms import cli
@@ -119,11 +119,26 @@ def test_explain_says_the_refusal_of_the_call(capsys: pytest.CaptureFixture[str]
 
 def _command(*arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "torchcomms", *arguments],
+        [COMMAND, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--help"], "torchcomms doctor"),
+        (["plan", "verify", "all_reduce.ring:4"], "sums in rank order: no"),
+        (["analyze", "1"], "process 1 has no communicator"),
+    ],
+)
+def test_what_needs_no_torch_does_without(tmp_path: Path, arguments: list[str], said: str) -> None:
+    (tmp_path / "torch.py").write_text("raise OSError('there is no torch here')")
+    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+    ended = finish(start([COMMAND, *arguments], tmp_path, {"PYTHONPATH": path}))
+    assert said in ended.out + ended.err
 
 
 def test_a_reader_that_has_enough_is_no_error() -> None:

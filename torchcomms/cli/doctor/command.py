@@ -10,7 +10,7 @@ from socket import gethostname
 from torchcomms import _arguments
 from torchcomms._errors import CommError
 from torchcomms.cli.doctor import self_test
-from torchcomms.cli.doctor.finding import Host, broken
+from torchcomms.cli.doctor.finding import Host, broken, why_no_torch
 from torchcomms.cli.doctor.host import examine
 from torchcomms.cli.doctor.rendezvous import CameLate, LostFirst, Progress
 from torchcomms.cli.doctor.report import Finding, Place, Report
@@ -75,8 +75,8 @@ def _progress(silent: bool) -> Progress:
 def _alone(host: Host, seconds: float, progress: Progress) -> Report:
     report = Report(__version__, places=[Place(0, gethostname())])
     report.findings = examine(host, progress)
-    outcome = self_test.on_this_host(host, progress, seconds)
-    report.findings.append(Finding.of("self_test", "self-test", self_test.ABOUT, outcome))
+    test = self_test.check(progress, seconds)
+    report.findings.append(Finding.of(test.name, test.subject, test.about, test.run(host)))
     for one in report.findings:
         one.ranks = [0]
     return report
@@ -99,7 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
     host = Host(ranks=ranks or _DEFAULT_RANKS)
     report: Report | None
     try:
-        if self_test.environment_is_of_a_launcher():
+        if not why_no_torch() and self_test.environment_is_of_a_launcher():
             from torchcomms.cli.doctor import launched
 
             progress = _progress(os.environ.get("RANK", "0") != "0")

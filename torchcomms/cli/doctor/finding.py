@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,13 +14,31 @@ GOOD, SLOW, BROKEN = "good", "slow", "broken"
 RESULTS = (GOOD, SLOW, BROKEN)
 
 
+def said_in_a_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+@functools.cache
+def why_no_torch() -> str:
+    """Why torch, or what is compiled for it, cannot be imported; empty if it can."""
+    try:
+        _variables.compiled()
+    except Exception as error:
+        return said_in_a_line(error)
+    return ""
+
+
+def _environment() -> Mapping[str, str]:
+    return os.environ if why_no_torch() else _variables.environment()
+
+
 @dataclass(frozen=True)
 class Host:
     """Where checks look. Tests give another root, environment or number of ranks."""
 
     root: Path = Path("/")
     """Below which /proc, /sys and /dev are."""
-    environ: Mapping[str, str] = field(default_factory=_variables.environment)
+    environ: Mapping[str, str] = field(default_factory=_environment)
     """A name is looked up in the file of TORCHCOMM_CONFIG as well, which is not iterated over."""
     ranks: int = 2
     """Ranks that are to run on this host."""
@@ -86,6 +105,8 @@ class Check:
         try:
             return self.ask(host)
         except Exception as error:
+            if why_no_torch():
+                return broken(f"left out: {why_no_torch()}", "mend that first")
             return broken(
                 f"the check itself failed: {type(error).__name__}: {error}",
                 "report this as a defect of `torchcomms doctor`",

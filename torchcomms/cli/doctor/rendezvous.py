@@ -10,11 +10,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
-
-from torch._C._distributed_c10d import Store
+from typing import TYPE_CHECKING, Any
 
 from torchcomms.cli.doctor.finding import Host
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
 
 _GRACE_SECONDS = 5.0
 

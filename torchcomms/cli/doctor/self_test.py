@@ -9,13 +9,14 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import torch
-from torch.distributed import TCPStore
-
-from torchcomms import ReduceOp, TorchComm, _variables
+from torchcomms import _variables
 from torchcomms.cli.doctor.finding import Check, Host, Outcome, broken, good, slow
 from torchcomms.cli.doctor.rendezvous import Progress
+
+if TYPE_CHECKING:
+    from torchcomms import TorchComm
 
 SECONDS = 60.0
 _MOST = 8
@@ -40,6 +41,10 @@ def exercise(comm: TorchComm) -> tuple[float, float]:
     Raises:
         ArithmeticError: a sum is wrong.
     """
+    import torch
+
+    from torchcomms import ReduceOp
+
     times = []
     rank, size = comm.get_rank(), comm.get_size()
     for nbytes in (_SMALL, _LARGE):
@@ -103,6 +108,8 @@ class _Process:
 
 def on_this_host(host: Host, progress: Progress, seconds: float = SECONDS) -> Outcome:
     """Starts ranks of its own, and ends them: after `seconds` at the latest."""
+    from torch.distributed import TCPStore
+
     size = max(2, min(host.ranks, _MOST))
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     env = {name: value for name, value in host.environ.items() if name not in _FOREIGN}
@@ -155,8 +162,11 @@ def _judge(processes: list[_Process], ended: list[int | None], seconds: float) -
     return judge(len(processes), float(times[0]), float(times[1]))
 
 
-def check(progress: Progress) -> Check:
-    return Check("self_test", "self-test", ABOUT, lambda host: on_this_host(host, progress))
+def check(progress: Progress, seconds: float) -> Check:
+    """Of this host alone."""
+    return Check(
+        "self_test", "self-test", ABOUT, lambda host: on_this_host(host, progress, seconds)
+    )
 
 
 def environment_is_of_a_launcher() -> bool:

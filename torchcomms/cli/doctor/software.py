@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from torchcomms import _requirements
-from torchcomms.cli.doctor.finding import Check, Host, Outcome, broken, good, slow
+from torchcomms import _requirements, _variables
+from torchcomms.cli.doctor.finding import Check, Host, Outcome, broken, good, said_in_a_line, slow
 
 _OURS = ("CTRAN_", "TORCHCOMM_", "TORCHCOMMS_")
 
@@ -18,25 +18,30 @@ def compare_torch(built_for: str, found: str) -> Outcome:
 
 
 def torch_version(host: Host) -> Outcome:
-    from torch.version import __version__ as found
-
     from torchcomms._build_info import TORCH_VERSION
 
+    try:
+        from torch.version import __version__ as found
+    except Exception as error:
+        version = ".".join(_requirements.minor(TORCH_VERSION))
+        return broken(
+            f"torch cannot be imported: {said_in_a_line(error)}",
+            f"pip install --force-reinstall 'torch=={version}.*'",
+        )
     return compare_torch(TORCH_VERSION, str(found))
 
 
 def variables(host: Host) -> Outcome:
-    from torchcomms._comms import _config_fault, _config_file, _config_unknown
-
-    path, error, in_file = _config_file()
+    engine = _variables.compiled()
+    path, error, in_file = engine._config_file()
     bad = [f"TORCHCOMM_CONFIG: the file '{path}' {error}"] if error else []
     wrong: list[str] = []
     unset: list[str] = []
     for values, where in ((dict(host.environ), ""), (in_file, f" (in {path})")):
         for name in sorted(values):
-            if values[name] and (fault := _config_fault(name, values[name])):
+            if values[name] and (fault := engine._config_fault(name, values[name])):
                 bad.append(fault + where)
-        for name, near in _config_unknown(sorted(values)):
+        for name, near in engine._config_unknown(sorted(values)):
             wrong.append(f"{name}{where} means nothing" + (f"; is {near} meant?" if near else ""))
             unset.append(name)
     lines = bad + wrong

@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-import ctypes
-import functools
-import json
-from pathlib import Path
 from typing import Any
 
-from torchcomms import _comms
+from torchcomms import _engine
+from torchcomms._errors import CommError
 
 
-@functools.cache
-def _library() -> ctypes.CDLL:
-    library = ctypes.CDLL(str(Path(_comms.__file__).parent / "lib" / "libctran.so"))
-    library.ctran_trace_call.argtypes = [ctypes.c_char_p]
-    library.ctran_trace_call.restype = ctypes.c_void_p
-    library.ctran_trace_free.argtypes = [ctypes.c_void_p]
-    library.ctran_trace_free.restype = None
-    return library
-
-
-def _call(**request: Any) -> Any:
-    text = json.dumps(request).encode()
-    pointer = _library().ctran_trace_call(text)
+def _ask(do: str, descriptor: int, **request: Any) -> Any:
     try:
-        answer: dict[str, Any] = json.loads(ctypes.string_at(pointer))
-    finally:
-        _library().ctran_trace_free(pointer)
-    if "error" in answer:
-        raise OSError(answer["error"])
-    return answer["ok"]
+        return _engine.ask("trace", do, fd=descriptor, **request)
+    except (ValueError, CommError) as error:
+        raise OSError(str(error)) from None
 
 
 def read(descriptor: int) -> dict[str, Any] | None:
@@ -41,7 +23,7 @@ def read(descriptor: int) -> dict[str, Any] | None:
     Raises:
         OSError: it cannot be read.
     """
-    recording: dict[str, Any] | None = _call(do="read", fd=descriptor)
+    recording: dict[str, Any] | None = _ask("read", descriptor)
     return recording
 
 
@@ -51,7 +33,7 @@ def ask(descriptor: int, name: str, value: str) -> int:
     Raises:
         OSError: the memory cannot be written, or the text is too long.
     """
-    return int(_call(do="ask", fd=descriptor, name=name, value=value))
+    return int(_ask("ask", descriptor, name=name, value=value))
 
 
 def answers(descriptor: int, asked: int) -> dict[int, str | None]:
@@ -60,5 +42,5 @@ def answers(descriptor: int, asked: int) -> dict[int, str | None]:
     Raises:
         OSError: the memory cannot be read.
     """
-    rows = _call(do="answers", fd=descriptor, asked=asked)
+    rows = _ask("answers", descriptor, asked=asked)
     return {row["rank"]: row["answer"] for row in rows}

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 
 import pytest
 from harness.doctor import host_of
-from harness.programs import Ended, finish, start
+from harness.programs import COMMAND, Ended, finish, start
 
 from torchcomms.cli import main
 from torchcomms.cli.doctor import self_test
@@ -18,7 +17,7 @@ from torchcomms.cli.doctor.host import CHECKS
 
 
 def doctor(folder: Path, *arguments: str, **env: str) -> Ended:
-    return finish(start([sys.executable, "-m", "torchcomms", "doctor", *arguments], folder, env))
+    return finish(start([COMMAND, "doctor", *arguments], folder, env))
 
 
 def test_a_good_host(tmp_path: Path) -> None:
@@ -37,6 +36,31 @@ def test_a_broken_host(tmp_path: Path) -> None:
     assert ended.code == 1
     assert "BROKEN  variables          CTRAN_LOG='loud' is not" in ended.out
     assert "\033" not in ended.out + ended.err
+
+
+@pytest.mark.parametrize(
+    ("torch", "said"),
+    [
+        ("raise OSError('libcudart.so.13 is not here')", "torch cannot be imported: libcudart"),
+        ("", "torchcomms was built for torch 2."),
+    ],
+    ids=["broken", "another"],
+)
+def test_a_host_whose_torch_is(tmp_path: Path, torch: str, said: str) -> None:
+    package = tmp_path / "torch"
+    package.mkdir()
+    (package / "__init__.py").write_text(torch)
+    (package / "version.py").write_text("__version__ = '1.2.3'\n")
+    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+    ended = doctor(tmp_path, "--json", PYTHONPATH=path, RANK="0", WORLD_SIZE="2")
+    assert ended.code == 1, ended.err
+    found = {one["check"]: one for one in json.loads(ended.out)["findings"]}
+    assert list(found) == [*(check.name for check in CHECKS), "self_test"]
+    assert found["torch"]["result"] == BROKEN
+    assert found["torch"]["reason"].startswith(said)
+    assert "pip install" in found["torch"]["todo"]
+    assert found["self_test"]["reason"].startswith("left out: ")
+    assert found["descriptors"]["result"] in (GOOD, SLOW)
 
 
 def test_half_of_a_launcher(tmp_path: Path) -> None:

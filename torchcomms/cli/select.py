@@ -8,7 +8,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from torchcomms import _arguments, _ranks, select
+from torchcomms import _arguments, _ranks
 from torchcomms._errors import CommError
 
 _EXPLAIN_END = """\
@@ -103,6 +103,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def explain(arguments: argparse.Namespace) -> int:
     import torch
 
+    from torchcomms import select
+
     dtype = getattr(torch, arguments.dtype, None)
     if not isinstance(dtype, torch.dtype):
         print(f"error: torch has no data type '{arguments.dtype}'", file=sys.stderr)
@@ -151,6 +153,7 @@ def _tune_as_rank(arguments: argparse.Namespace) -> int:
     import torch
 
     import torchcomms
+    from torchcomms import select
     from torchcomms.select import _nccl
 
     device = _ranks.own_gpu() if _is_on_gpus(arguments) else torch.device("cpu")
