@@ -20,7 +20,7 @@ def torchrun(name: str, size: int, folder: Path, **env: str) -> Ended:
     return ended
 
 
-@pytest.mark.parametrize("size", [2, 8])
+@pytest.mark.parametrize("size", [2, pytest.param(8, marks=pytest.mark.full)])
 def test_default_algorithms(tmp_path: Path, size: int) -> None:
     ended = torchrun("customized_comm_with_default_algo.py", size, tmp_path)
     lines = [f"[rank {rank}] of {size}: sums are right" for rank in range(size)]
@@ -32,7 +32,7 @@ def test_default_algorithms_at_the_address_of_the_guide(tmp_path: Path) -> None:
     torchrun("customized_comm_with_default_algo.py", 2, tmp_path, **where)
 
 
-@pytest.mark.parametrize("size", [2, 8])
+@pytest.mark.parametrize("size", [2, pytest.param(8, marks=pytest.mark.full)])
 def test_a_program_of_the_dsl(tmp_path: Path, size: int) -> None:
     ended = torchrun("customized_comm_with_dsl.py", size, tmp_path)
     lines = sorted(ended.out.split("\n"))[1:]

@@ -57,7 +57,14 @@ def test_runs_on_the_host(module: str, size: int, tmp_path: Path) -> None:
 
 
 @needs_nvcc
-@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize(
+    "module",
+    ["mscclpp_native", "switch_all_reduce"]
+    + [
+        pytest.param(name, marks=pytest.mark.full)
+        for name in ("port_all_gather", "packet_all_reduce")
+    ],
+)
 def test_compiles_for_gpus_and_loads(module: str) -> None:
     file, create = MODULES[module]
     compiled = compile_native(module, file, device="cuda", arch="90")
@@ -339,6 +346,7 @@ def test_every_header_stands_alone(tmp_path: Path) -> None:
         assert result.returncode == 0, f"{name}: {result.stderr}"
 
 
+@pytest.mark.full
 @needs_nvcc
 def test_every_header_stands_alone_on_gpus(tmp_path: Path) -> None:
     folder = Path(get_include())
