@@ -294,10 +294,10 @@ def test_hints_take_no_program_that_promises_no_result(ranks: MakeRanks) -> None
     ranks(2).run(named_without_promise)
 
 
-def many(rank: Rank) -> None:
-    """More ranks than one operation of MSCCL++'s executor has channels for."""
+def many(rank: Rank, instances: int) -> None:
     with group_of(rank) as group:
-        run, algorithm = Runner(group), compiled("all_reduce_two_shot", ranks=rank.size)
+        settings = {"ranks": rank.size, "instances": instances}
+        run, algorithm = Runner(group), compiled("all_reduce_two_shot", **settings)
         everyone = [torch.arange(1001.0) * (r + 1) for r in range(rank.size)]
         for _ in range(3):
             mine = everyone[rank.rank].clone()
@@ -308,7 +308,13 @@ def many(rank: Rank) -> None:
 
 
 def test_more_than_eight_ranks(ranks: MakeRanks) -> None:
-    ranks(11).run(many)
+    """More than one operation of MSCCL++'s executor has channels for."""
+    ranks(11).run(many, 1)
+
+
+def test_many_thread_blocks(ranks: MakeRanks) -> None:
+    """More than could each signal each other."""
+    ranks(2).run(many, 64)
 
 
 def unaligned(rank: Rank) -> None:

@@ -358,7 +358,6 @@ class Lowering : private Cursor {
     }
   }
 
-  /// Everybody tells everybody, then hears from everybody.
   void lowerBarrier(const Operation& op) {
     const auto& lanes = barriers_[{at_.rank, op.barrierId}];
     if (op.barrierBlocks != 0 && static_cast<int>(lanes.size()) != op.barrierBlocks) {
@@ -368,14 +367,18 @@ class Lowering : private Cursor {
     addBarrier(lanes, "barrier " + std::to_string(op.barrierId));
   }
 
+  /// Everybody tells everybody, then hears from everybody. Of many lanes, all tell the first, which
+  /// tells all: from each lane to each would be too many channels.
   void addBarrier(const Lanes& lanes, const std::string& use) {
     if (lanes.size() < 2) return;
+    const bool areMany = lanes.size() > 8, isFirst = at_ == *lanes.begin();
     Step tell, hear;
     for (const LaneId& other : lanes) {
-      if (other == at_) continue;
+      if (other == at_ || (areMany && !isFirst && other != *lanes.begin())) continue;
       tell.signals.push_back(channelOf(at_, other, use));
       hear.waits.push_back({channelOf(other, at_, use), 1});
     }
+    if (areMany && isFirst) std::swap(tell, hear);
     addStep(std::move(tell));
     addStep(std::move(hear));
   }
