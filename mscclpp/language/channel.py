@@ -97,11 +97,13 @@ class MemoryChannel(_PairChannel):
 
         A relaxed signal only counts: it orders no data.
         """
-        self._sync(self._call("signal"), "rlxsignal" if relaxed else "signal", tb, data_sync)
+        call = self._call("signal")
+        self._sync(call, "rlxsignal" if call.flag("relaxed", relaxed) else "signal", tb, data_sync)
 
     def wait(self, tb: int, data_sync: SyncType = SyncType.both, relaxed: bool = False) -> None:
         """Waits for a signal of the other end."""
-        self._sync(self._call("wait"), "rlxwait" if relaxed else "wait", tb, data_sync)
+        call = self._call("wait")
+        self._sync(call, "rlxwait" if call.flag("relaxed", relaxed) else "wait", tb, data_sync)
 
     def put(
         self,

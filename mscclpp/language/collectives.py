@@ -14,6 +14,8 @@ __all__ = [
     "TestCollective",
 ]
 
+MOST_RANKS = 1024  # of which the engine has plans
+
 
 class Collective:
     """What a program computes.
@@ -34,6 +36,8 @@ class Collective:
         for what, value in (("num_ranks", num_ranks), ("chunk_factor", chunk_factor)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 call.fail(f"{what} must be a positive integer, not {value!r}")
+        if num_ranks > MOST_RANKS:
+            call.fail(f"{num_ranks} ranks: there are at most {MOST_RANKS}")
         self.num_ranks = num_ranks
         self.chunk_factor = chunk_factor
         self.inplace = call.flag("inplace", inplace)

@@ -43,7 +43,7 @@ class SwitchChannel:
 
     def at_rank(self, rank: int) -> SwitchChannelRankView:
         """The channel as that rank uses it."""
-        if rank not in self._ids:
+        if rank not in self.rank_list:
             Call("SwitchChannel.at_rank").fail(f"rank {rank} is not one of {list(self.rank_list)}")
         return SwitchChannelRankView(self, rank)
 
