@@ -31,7 +31,7 @@ class ExecutionPlan:
     """
 
     def __init__(self, plan_path: str | Path, rank: int, *, verify: bool = True) -> None:
-        plan = read(Path(plan_path).read_text())
+        plan = read(Path(plan_path).read_bytes())
         if index(rank) not in range(len(plan.gpus)):
             raise ValueError(f"there is no rank {rank}: the plan has {len(plan.gpus)}")
         self.algorithm = PlanAlgorithm(plan, verify=verify)

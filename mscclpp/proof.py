@@ -102,7 +102,7 @@ def prove(written: Plan, passes: Passes, location: Location) -> Report:
 
 def prove_kept(plan: Plan) -> Report:
     """As `prove_plan`; a proof that was made before is read."""
-    key = key_of("plan", data_of(plan))
+    key = key_of("plan", data_of(plan, extra=False))
     return _from_files(key) or _keeping(key, prove_plan(plan))
 
 
@@ -173,7 +173,7 @@ def _other_iterations(plan: Plan) -> tuple[int, ...]:
 
 def _proved(plan: Plan, location: Location | None, instances: int, iterations: int) -> Report:
     """Where loops have that many iterations."""
-    answer = _asked("prove", location, program=data_of(plan), iterations=iterations)
+    answer = _asked("prove", location, program=data_of(plan, extra=False), iterations=iterations)
     said = "" if iterations == _ITERATIONS else f" (where loops have {iterations} iterations)"
     if "refused" in answer:
         answer["refused"]["why"] += said
@@ -221,7 +221,7 @@ def lower_unproved(plan: Plan, location: Location | None = None) -> dict[str, An
         CannotVerify: there is none.
         ProgramError: it makes no sense.
     """
-    answer = _asked("lower_unproved", location, program=data_of(plan))
+    answer = _asked("lower_unproved", location, program=data_of(plan, extra=False))
     if "refused" in answer:
         raise _refusal(plan, answer["refused"], location)
     lowered: dict[str, Any] = answer["plan"]

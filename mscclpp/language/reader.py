@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import types
 import typing
+from collections import Counter
 from dataclasses import MISSING, fields
 from enum import Enum
 from functools import cache
@@ -23,7 +24,7 @@ class PlanFormatError(ValueError):
     """A text is no execution plan; the message says in which place, and what was expected."""
 
 
-def read(text: str) -> Plan:
+def read(text: str | bytes) -> Plan:
     """The plan that a JSON text describes.
 
     Raises:
@@ -49,8 +50,8 @@ def read(text: str) -> Plan:
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        names = Counter(name for name, _ in pairs)
+        twice = next(name for name, times in names.items() if times > 1)
         raise PlanFormatError(f"the key {twice!r} stands twice in one object")
     return found
 
@@ -111,7 +112,9 @@ def _decoded(hint: Any, value: object, place: str) -> Any:
     if type(value) is not hint:
         raise PlanFormatError(f"{place}: {_KINDS[hint]} was expected, not {_said(value)}")
     if hint is int and not 0 <= typing.cast(int, value) < 2**64:
-        raise PlanFormatError(f"{place}: a number from 0 to 2^64-1 was expected, not {value}")
+        raise PlanFormatError(
+            f"{place}: a number from 0 to 2^64-1 was expected, not {_said(value)}"
+        )
     return value
 
 

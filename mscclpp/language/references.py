@@ -1,4 +1,4 @@
-"""Whether all that a plan refers to is there."""
+"""Whether all that a plan refers to is there, and its numbers mean something."""
 
 from __future__ import annotations
 
@@ -17,11 +17,21 @@ from mscclpp.language.plan import (
     SwitchChannels,
     ThreadBlock,
 )
+from mscclpp.language.thread_block_group import MOST_THREADS
 from mscclpp.language.types import BufferType, ChannelType
 
 
 def check_references(plan: Plan) -> Iterator[tuple[str, str]]:
-    """(where, why) of each number in a plan that names nothing."""
+    """(where, why) of each number in a plan that names nothing, or means nothing."""
+    if plan.min_message_size > plan.max_message_size:
+        sizes = f"{plan.min_message_size} to {plan.max_message_size}"
+        yield "plan.min_message_size", f"no message has {sizes} bytes"
+    if not 1 <= plan.num_threads_per_block <= MOST_THREADS:
+        threads = plan.num_threads_per_block
+        yield (
+            "plan.num_threads_per_block",
+            f"a block has 1 to {MOST_THREADS} threads, not {threads}",
+        )
     for number, gpu in enumerate(plan.gpus):
         place = f"plan.gpus[{number}]"
         if gpu.id != number:

@@ -23,16 +23,20 @@ def write(plan: Plan, indent: int | None = 2, *, locations: bool = False) -> str
     return json.dumps(data_of(plan, locations=locations), indent=indent)
 
 
-def data_of(plan: Plan, *, locations: bool = False) -> dict[str, Any]:
-    """What `write` writes, as dicts and lists."""
-    return _object(plan, locations)
+def data_of(plan: Plan, *, locations: bool = False, extra: bool = True) -> dict[str, Any]:
+    """What `write` writes, as dicts and lists.
+
+    Args:
+        extra: whether keys that have no meaning here are in it.
+    """
+    return _object(plan, locations, extra)
 
 
-def _value(value: object, locations: bool) -> Any:
+def _value(value: object, locations: bool, extra: bool) -> Any:
     if isinstance(value, Node):
-        return _object(value, locations)
+        return _object(value, locations, extra)
     if isinstance(value, tuple):
-        return [item if type(item) is int else _value(item, locations) for item in value]
+        return [item if type(item) is int else _value(item, locations, extra) for item in value]
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Location):
@@ -51,11 +55,11 @@ def _known(kind: Any) -> dict[str, tuple[object, bool]]:
     }
 
 
-def _object(node: Node, locations: bool) -> dict[str, Any]:
+def _object(node: Node, locations: bool, extra: bool) -> dict[str, Any]:
     known = _known(type(node))  # type: ignore[arg-type]
     if not node.layout and not node.extra:  # of a program
         return {
-            name: _value(value, locations)
+            name: _value(value, locations, extra)
             for name, (default, always) in known.items()
             if ((value := getattr(node, name)) != default or always)
             and (locations or name != "locations")
@@ -64,12 +68,12 @@ def _object(node: Node, locations: bool) -> dict[str, Any]:
     keys = list(node.layout) or [name for name, (_, always) in known.items() if always]
     written = {}
     for name in [*keys, *known]:
-        if name in written or (name not in known and name not in node.extra):
+        if name in written or (name not in known and not (extra and name in node.extra)):
             continue
         if name not in known:
             written[name] = node.extra[name]
         elif name in keys or getattr(node, name) != known[name][0]:
-            written[name] = _value(getattr(node, name), locations)
+            written[name] = _value(getattr(node, name), locations, extra)
     # Without a layout the order is that of the class.
     return written if node.layout else {name: written[name] for name in known if name in written}
 

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+import mscclpp
 from mscclpp.language import CollectiveProgram, PlanFormatError, read, write
 from mscclpp.language.plan import SwitchChannels
+from mscclpp.proof import prove_kept
 
 Write = Callable[..., CollectiveProgram]
 ALL = sorted(path.stem for path in (Path(__file__).parent / "programs").glob("*.py"))
@@ -129,6 +131,12 @@ OPS = "gpus/0/threadblocks/0/ops"
         ("gpus/0/input_chunks", -1, "a number from 0 to"),
         ("gpus/0/input_chunks", 0, "chunk 0 of input of rank 0, which has 0"),
         ("max_message_size", 2**64, "a number from 0 to"),
+        (
+            "gpus/0/input_chunks",
+            10**4000,
+            "a number from 0 to 2.64-1 was expected, not 1.{39}[.]{3}$",
+        ),
+        ("num_threads_per_block", 0, "a block has 1 to 1024 threads, not 0"),
         (f"{OPS}/0/name", "dance", r"ops\[0\].name: there is no operation 'dance'"),
         (f"{OPS}/0/channel_type", "pigeon", "'pigeon'"),
         (f"{OPS}/0/channel_type", ..., "names no buffer"),
@@ -202,7 +210,32 @@ def test_data_of_operations_with_packets_lies_anywhere(
     assert read(spoiled(f"{OPS}/0", given)).gpus[0].threadblocks[0].ops[0].name == name
 
 
+def test_sizes_of_no_message_are_refused() -> None:
+    text = json.dumps({**FOREIGN, "min_message_size": 2, "max_message_size": 1})
+    with pytest.raises(PlanFormatError, match="min_message_size: no message has 2 to 1 bytes"):
+        read(text)
+
+
 def test_what_is_no_json_is_refused() -> None:
     for text in ("", "{", "[" * 100_000, '{"name": "a", "name": "b"}', "3", "null", "1" * 5000):
         with pytest.raises(PlanFormatError):
             read(text)
+
+
+def test_a_key_that_stands_twice_is_found_among_many() -> None:
+    many = ", ".join(f'"k{i}": 0' for i in range(200_000))
+    with pytest.raises(PlanFormatError, match="the key 'k199999' stands twice"):
+        read(f'{{{many}, "k199999": 1}}')
+
+
+def test_what_has_no_meaning_here_is_of_no_weight(write_program: Write, tmp_path: Path) -> None:
+    text = write_program("all_reduce_two_shot").to_json()
+    strange = '{"strange": ' + "[" * 900 + "]" * 900 + ", " + text[1:]
+    file = tmp_path / "plan.json"
+    for content in (strange.encode(), strange.encode("utf-16"), strange.encode("utf-8-sig")):
+        file.write_bytes(content)
+        assert mscclpp.ExecutionPlan(file, 0).algorithm.plan == read(strange)
+    assert prove_kept(read(strange))
+    file.write_bytes(b"\xff\xfe\xfd")
+    with pytest.raises(PlanFormatError, match="this is no JSON"):
+        mscclpp.ExecutionPlan(file, 0)
