@@ -11,7 +11,7 @@ file(GLOB mscclpp_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/mscclpp/csrc/*
 add_library(mscclpp SHARED ${mscclpp_sources})
 target_include_directories(mscclpp PUBLIC
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${MSCCLPP_INCLUDE}>)
-target_compile_features(mscclpp INTERFACE cxx_std_20)
+target_compile_features(mscclpp INTERFACE cxx_std_17)
 target_compile_definitions(mscclpp PRIVATE MSCCLPP_VERSION="${PROJECT_VERSION}")
 target_link_libraries(mscclpp PRIVATE own_code ctran_api)
 target_link_options(mscclpp PRIVATE ${no_undefined_symbols})

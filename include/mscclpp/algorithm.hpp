@@ -98,7 +98,10 @@ struct AlgorithmCtxKey {
   size_t baseRecvSize = 0;
   int tag = 0;
 
-  friend bool operator==(const AlgorithmCtxKey&, const AlgorithmCtxKey&) = default;
+  friend bool operator==(const AlgorithmCtxKey& a, const AlgorithmCtxKey& b) {
+    return a.baseSendBuff == b.baseSendBuff && a.baseRecvBuff == b.baseRecvBuff &&
+           a.baseSendSize == b.baseSendSize && a.baseRecvSize == b.baseRecvSize && a.tag == b.tag;
+  }
 };
 
 /// An algorithm of functions, whose kernels run where those of its program do. Contexts are kept
@@ -117,8 +120,8 @@ class MSCCLPP_API NativeAlgorithm : public Algorithm {
   /// with 11, without it.
   class KernelFunc {
    public:
-    template <class F>
-    requires(!std::is_same_v<std::remove_cvref_t<F>, KernelFunc>) KernelFunc(F f) {
+    template <class F, class = std::enable_if_t<!std::is_same_v<F, KernelFunc>>>
+    KernelFunc(F f) {
       using Shared = const std::shared_ptr<void>&;
       if constexpr (std::is_invocable_r_v<CommResult, F&, Shared, const void*, void*, size_t,
                                           size_t, DataType, ReduceOp, cudaStream_t, int, int,

@@ -341,7 +341,7 @@ template <class T>
 using DeviceHandle = typename T::DeviceHandle;
 
 template <class T>
-DeviceHandle<std::remove_cvref_t<T>> deviceHandle(T&& object) {
+DeviceHandle<std::decay_t<T>> deviceHandle(T&& object) {
   return object.deviceHandle();
 }
 

@@ -10,7 +10,6 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #else
-#include <bit>
 
 namespace mscclpp::host {
 
@@ -34,8 +33,15 @@ struct Float16 {
   static constexpr int kMantissaBits = 15 - ExponentBits;
   static constexpr int kBias = (1 << (ExponentBits - 1)) - 1;
 
+  static float ofBits(uint32_t whole) {
+    float value;
+    std::memcpy(&value, &whole, sizeof value);
+    return value;
+  }
+
   static uint16_t rounded(float value) {
-    const auto whole = std::bit_cast<uint32_t>(value);
+    uint32_t whole;
+    std::memcpy(&whole, &value, sizeof whole);
     const auto sign = static_cast<uint16_t>(whole >> 16 & 0x8000);
     const uint32_t magnitude = whole & 0x7fffffff;
     const auto infinity = static_cast<uint16_t>(((1 << ExponentBits) - 1) << kMantissaBits);
@@ -66,14 +72,14 @@ struct Float16 {
     const int exponent = bits >> kMantissaBits & ((1 << ExponentBits) - 1);
     const uint32_t mantissa = bits & ((1 << kMantissaBits) - 1);
     if (exponent == (1 << ExponentBits) - 1) {
-      return std::bit_cast<float>(sign | 0x7f800000 | mantissa << (23 - kMantissaBits));
+      return ofBits(sign | 0x7f800000 | mantissa << (23 - kMantissaBits));
     }
     if (exponent == 0) {
       const float magnitude = std::ldexp(static_cast<float>(mantissa), 1 - kBias - kMantissaBits);
       return sign != 0 ? -magnitude : magnitude;
     }
-    return std::bit_cast<float>(sign | static_cast<uint32_t>(exponent - kBias + 127) << 23 |
-                                mantissa << (23 - kMantissaBits));
+    return ofBits(sign | static_cast<uint32_t>(exponent - kBias + 127) << 23 |
+                  mantissa << (23 - kMantissaBits));
   }
 };
 
@@ -156,6 +162,11 @@ struct alignas(sizeof(T) * N > 16 ? 16 : sizeof(T) * N) VectorType {
     return sum;
   }
 };
+
+template <class T>
+inline constexpr bool kIsVector = false;
+template <class T, int N>
+inline constexpr bool kIsVector<VectorType<T, N>> = true;
 
 /// Element by element.
 template <class T, int N>

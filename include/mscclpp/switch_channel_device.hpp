@@ -16,7 +16,7 @@ struct SwitchChannelDeviceHandle {
   /// The sum over all ranks of element `index`, in the order of ranks, added as AccumType.
   template <class T, class AccumType = T>
   MSCCLPP_DEVICE_INLINE T reduce(uint64_t index) const {
-    if constexpr (requires { T::Size; }) {
+    if constexpr (kIsVector<T>) {
       using Element = typename T::ElementType;
       constexpr bool kSame = sizeof(AccumType) == sizeof(T);
       T value = static_cast<const T*>(buffers[0])[index];

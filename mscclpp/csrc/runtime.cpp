@@ -29,10 +29,10 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-thread_local constinit uint3 threadIdx{0, 0, 0};
-thread_local constinit uint3 blockIdx{0, 0, 0};
-thread_local constinit dim3 blockDim{};
-thread_local constinit dim3 gridDim{};
+__thread uint3 threadIdx{0, 0, 0};
+__thread uint3 blockIdx{0, 0, 0};
+__thread dim3 blockDim{};
+__thread dim3 gridDim{};
 
 namespace mscclpp::host {
 namespace {

@@ -90,17 +90,20 @@ T __shfl_down_sync(unsigned int mask, T value, unsigned int by, int = warpSize) 
                      lane < warpSize ? lane : static_cast<int>(threadIdx.x % warpSize));
 }
 
+/// T, which is an integer and not deduced.
 template <class T>
-requires std::is_integral_v<T> T atomicAdd(T* to, std::type_identity_t<T> value) {
+using OnlyInteger = typename std::enable_if<std::is_integral_v<T>, T>::type;
+
+template <class T>
+T atomicAdd(T* to, OnlyInteger<T> value) {
   return __atomic_fetch_add(to, value, __ATOMIC_RELAXED);
 }
 template <class T>
-requires std::is_integral_v<T> T atomicExch(T* to, std::type_identity_t<T> value) {
+T atomicExch(T* to, OnlyInteger<T> value) {
   return __atomic_exchange_n(to, value, __ATOMIC_RELAXED);
 }
 template <class T>
-requires std::is_integral_v<T> T atomicCAS(T* to, std::type_identity_t<T> expected,
-                                           std::type_identity_t<T> value) {
+T atomicCAS(T* to, OnlyInteger<T> expected, OnlyInteger<T> value) {
   __atomic_compare_exchange_n(to, &expected, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
   return expected;
 }

@@ -21,10 +21,10 @@ struct dim3 {
 };
 
 // The names that kernels know them by: of the thread whose turn it is.
-MSCCLPP_HOST_API extern thread_local constinit uint3 threadIdx;
-MSCCLPP_HOST_API extern thread_local constinit uint3 blockIdx;
-MSCCLPP_HOST_API extern thread_local constinit dim3 blockDim;
-MSCCLPP_HOST_API extern thread_local constinit dim3 gridDim;
+MSCCLPP_HOST_API extern __thread uint3 threadIdx;
+MSCCLPP_HOST_API extern __thread uint3 blockIdx;
+MSCCLPP_HOST_API extern __thread dim3 blockDim;
+MSCCLPP_HOST_API extern __thread dim3 gridDim;
 
 namespace mscclpp::host {
 
