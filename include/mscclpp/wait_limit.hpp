@@ -28,7 +28,7 @@ enum class WaitEnd : uint32_t {
 /// are worthless, but it ends. On the host it throws Error.
 struct WaitLimit {
   uint32_t failed = 0;       ///< set, to a WaitEnd: every wait ends at once
-  int32_t peer = -1;         ///< the rank that is waited for; -1: several, or none in particular
+  int32_t peer = -1;         ///< the rank that is waited for; -1: several, or none; -2: the proxy
   int32_t peerProcess = -1;  ///< on the host: readable when that rank's process has ended (a pidfd)
   int64_t timeoutNanos = 0;  ///< of one wait; 0: no end
 };

@@ -33,6 +33,13 @@ struct Id {
 };
 static_assert(sizeof(Id) == UniqueIdBytes);
 
+size_t checkedSize(int size) {
+  if (size < 0) {
+    throw Error("no message has " + std::to_string(size) + " bytes", ErrorCode::InvalidUsage);
+  }
+  return static_cast<size_t>(size);
+}
+
 /// Where this process listens for the others of an id.
 struct Listeners {
   std::mutex mutex;
@@ -363,13 +370,13 @@ int TcpBootstrap::getRank() const { return impl_->rank(); }
 int TcpBootstrap::getNranks() const { return impl_->size(); }
 int TcpBootstrap::getNranksPerNode() const { return impl_->perNode(); }
 void TcpBootstrap::send(void* data, int size, int peer, int tag) {
-  impl_->send(data, static_cast<size_t>(size), peer, tag);
+  impl_->send(data, checkedSize(size), peer, tag);
 }
 void TcpBootstrap::recv(void* data, int size, int peer, int tag) {
-  impl_->recv(data, static_cast<size_t>(size), peer, tag);
+  impl_->recv(data, checkedSize(size), peer, tag);
 }
 void TcpBootstrap::allGather(void* allData, int size) {
-  impl_->allGather(allData, static_cast<size_t>(size));
+  impl_->allGather(allData, checkedSize(size));
 }
 void TcpBootstrap::barrier() { impl_->barrier(); }
 const std::shared_ptr<ctran::api::Communicator>& TcpBootstrap::engine() const {

@@ -99,18 +99,29 @@ Semaphore::Semaphore(const SemaphoreStub& local, const SemaphoreStub& remote)
   if (connection.link) connection.link->ends(impl_->limit);
 }
 
-Connection& Semaphore::connection() { return impl_->connection; }
-const RegisteredMemory& Semaphore::localMemory() const { return impl_->local.memory(); }
-const RegisteredMemory& Semaphore::remoteMemory() const { return impl_->remote.memory(); }
-WaitLimit* Semaphore::limit() const { return impl_->limit.get(); }
+namespace {
+
+template <class T>
+T& built(const std::shared_ptr<T>& semaphore) {
+  if (!semaphore) throw Error("no semaphore was built here", ErrorCode::InvalidUsage);
+  return *semaphore;
+}
+
+}  // namespace
+
+Connection& Semaphore::connection() { return built(impl_).connection; }
+const RegisteredMemory& Semaphore::localMemory() const { return built(impl_).local.memory(); }
+const RegisteredMemory& Semaphore::remoteMemory() const { return built(impl_).remote.memory(); }
+WaitLimit* Semaphore::limit() const { return built(impl_).limit.get(); }
 std::shared_ptr<uint64_t> Semaphore::makeExpected() const {
-  const int gpu = impl_->connection.device().id;
+  const int gpu = built(impl_).connection.device().id;
   if (gpu >= 0) return allocateLine<uint64_t>(LineKind::OnGpu, gpu);
   return std::make_shared<uint64_t>(0);
 }
 void Semaphore::alsoEndsBy(std::shared_ptr<WaitLimit> limit) {
-  const std::lock_guard lock(impl_->mutex);
-  impl_->others.push_back(std::move(limit));
+  Impl& impl = built(impl_);
+  const std::lock_guard lock(impl.mutex);
+  impl.others.push_back(std::move(limit));
 }
 
 namespace {

@@ -9,6 +9,7 @@ namespace mscclpp {
 
 struct Fifo::State {
   State(int places, DeviceType kernels) : size(places), limit(newLimit(kernels)) {
+    limit->peer = kProxy;
     const bool onGpu = kernels == DeviceType::GPU;
     const size_t bytes = static_cast<size_t>(places) * sizeof(FifoSlot);
     // The host polls the slots, kernels the tail; the head is of kernels alone.

@@ -1,6 +1,7 @@
 #include "mscclpp/switch_channel.hpp"
 
 #include <algorithm>
+#include <set>
 
 namespace mscclpp {
 
@@ -22,6 +23,9 @@ NvlsConnection::NvlsConnection(std::shared_ptr<Communicator> communicator, std::
   if (std::find(ranks_.begin(), ranks_.end(), own) == ranks_.end()) {
     throw Error("rank " + std::to_string(own) + " is none of those of the switch channel",
                 ErrorCode::InvalidUsage);
+  }
+  if (std::set<int>(ranks_.begin(), ranks_.end()).size() < ranks_.size()) {
+    throw Error("a rank of the switch channel is named twice", ErrorCode::InvalidUsage);
   }
   if (ranks_.size() > SwitchChannelDeviceHandle::kMaxRanks) {
     throw Error("a switch channel has at most 72 ranks", ErrorCode::InvalidUsage);

@@ -7,6 +7,8 @@
 
 namespace mscclpp {
 
+inline constexpr int32_t kProxy = -2;  ///< WaitLimit::peer, of waits for this process's proxy
+
 /// A limit of MSCCLPP_TIMEOUT, where such kernels and the host see it.
 std::shared_ptr<WaitLimit> newLimit(DeviceType kernels);
 

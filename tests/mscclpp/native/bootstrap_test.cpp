@@ -89,6 +89,18 @@ TEST(TcpBootstrap, RanksAreThreadsToo) {
   });
 }
 
+TEST(TcpBootstrap, NoMessageHasNegativeSize) {
+  TcpBootstrap bootstrap(0, 1);
+  bootstrap.initializeByStore("memory://alone");
+  char data = 0;
+  const auto refuses = [&](const std::function<void()>& call) {
+    EXPECT_NE(errorOf(call).find("no message has -1 bytes"), std::string::npos);
+  };
+  refuses([&] { bootstrap.send(&data, -1, 0, 0); });
+  refuses([&] { bootstrap.recv(&data, -1, 0, 0); });
+  refuses([&] { bootstrap.allGather(&data, -1); });
+}
+
 TEST(TcpBootstrap, WhoIsMissingIsNamed) {
   const UniqueId id = TcpBootstrap::createUniqueId();
   ctran::testing::runThreads(2, [&](int rank) {  // rank 2 of 3 does not come

@@ -4,6 +4,7 @@
 
 #include "mscclpp/concurrency_device.hpp"
 #include "mscclpp/gpu_utils.hpp"
+#include "mscclpp/switch_channel.hpp"
 #include "tests/mscclpp/native/ranks.h"
 
 namespace mscclpp::testing {
@@ -249,6 +250,39 @@ TEST(PortChannel, ARequestThatIsWrongEndsTheWait) {
         << why;
     communicator.bootstrap()->barrier();
   });
+}
+
+TEST(PortChannel, AProxyThatWasNotStartedIsNamed) {
+  runRanks(2, [](Communicator& communicator) {
+    const int rank = communicator.bootstrap()->getRank();
+    ProxyService service;
+    const SemaphoreId id =
+        service.buildAndAddSemaphore(communicator, connectAll(communicator)[1 - rank]);
+    auto handle = service.basePortChannel(id).deviceHandle();
+    const std::string why = errorOf([&] { host::launch(1, 1, 0, [&] { handle.flush(100); }); });
+    EXPECT_NE(why.find("for the proxy, which has to be started"), std::string::npos) << why;
+    communicator.bootstrap()->barrier();
+  });
+}
+
+TEST(SwitchChannel, ARankIsNamedOnce) {
+  runRanks(2, [](Communicator& communicator) {
+    const std::shared_ptr<Communicator> here(&communicator, [](Communicator*) {});
+    EXPECT_NE(errorOf([&] {
+                connectNvlsCollective(here, {0, 1, 1}, 64);
+              }).find("named twice"),
+              std::string::npos);
+    communicator.bootstrap()->barrier();
+  });
+}
+
+TEST(Semaphore, ThatWasNotBuiltIsRefused) {
+  const Semaphore none;
+  for (const std::string& why : {errorOf([&] { Host2HostSemaphore(none).wait(); }),
+                                 errorOf([&] { Host2DeviceSemaphore{none}; }),
+                                 errorOf([&] { MemoryDevice2DeviceSemaphore{none}; })}) {
+    EXPECT_NE(why.find("no semaphore was built here"), std::string::npos) << why;
+  }
 }
 
 TEST(Semaphore, HostsSignalHosts) {
