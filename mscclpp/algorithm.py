@@ -264,6 +264,8 @@ class Algorithm:
         return operation
 
     def _operation(self, comm: Communicator) -> Operation:
+        if self.collective not in KINDS:
+            raise ValueError(f"{self!r} cannot be executed: it is none of {', '.join(KINDS)}")
         return _runtime.prepare(comm, KINDS[self.collective], self._hints(comm))
 
     def _when_gone(self, owner: object, function: Callable[..., Any], *arguments: Any) -> None:

@@ -54,6 +54,9 @@ class AlgorithmCollectionBuilder:
         algorithms = [
             one.build() if isinstance(one, AlgorithmBuilder) else one for one in self._builders
         ]
+        for algorithm in algorithms:
+            if not isinstance(algorithm, Algorithm):
+                raise TypeError(f"a builder must build an Algorithm, not {algorithm!r}")
         return self._collection(algorithms)
 
     def build_default_algorithms(

@@ -101,6 +101,8 @@ class Kernel:
             ValueError: the kernel takes other arguments.
             CommError: it cannot be launched; on the host, also what it waits for in vain.
         """
+        if not isinstance(params, bytes):
+            raise TypeError(f"params must be what pack makes, not {type(params).__name__}")
         for attribute in ("cuda_stream", "ptr"):
             stream = getattr(stream, attribute, stream)
         checked(self._call(params, len(params), nblocks, nthreads, shared, stream or None))

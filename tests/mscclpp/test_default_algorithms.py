@@ -591,6 +591,9 @@ def test_builders_are_each_their_own() -> None:
     assert len(one.build()) == 0
     with pytest.raises(TypeError, match="neither an Algorithm nor an AlgorithmBuilder"):
         one.add_algorithm_builder("packet")  # type: ignore[arg-type]
+    one.add_algorithm_builder(mscclpp.AlgorithmBuilder(lambda: 5))  # type: ignore[arg-type, return-value]
+    with pytest.raises(TypeError, match="a builder must build an Algorithm, not 5"):
+        one.build()
 
 
 def test_a_collection_is_a_sequence_by_collective() -> None:

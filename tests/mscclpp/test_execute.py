@@ -514,6 +514,20 @@ def test_plans_from_files_are_executed(ranks: MakeRanks, tmp_path: Path) -> None
         mscclpp.ExecutionPlan(str(path), 2)
 
 
+@pytest.mark.parametrize("verify", [True, False])
+def test_plans_of_unknown_collectives_are_refused(tmp_path: Path, verify: bool) -> None:
+    with CollectiveProgram("alone", AllReduce(1, 1, True), 1) as program:
+        pass
+    path = tmp_path / "plan.json"
+    path.write_text(program.to_json().replace('"allreduce"', '"dance"'))
+    plan = mscclpp.ExecutionPlan(path, 0, verify=verify)
+    mine = torch.ones(4)
+    with mscclpp.CommGroup() as group, pytest.raises(ValueError, match="<dance 'alone'> cannot"):
+        mscclpp.Executor(group.communicator).execute(
+            0, mine.data_ptr(), mine.data_ptr(), 16, 16, DataType.float32, plan
+        )
+
+
 def wrongly(rank: Rank) -> None:
     with group_of(rank) as group:
         mine = torch.ones(4)

@@ -110,6 +110,8 @@ def test_launches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for blocks, threads, shared in [(-1, 1, 0), (1, -1, 0), (1, 1, -1), (1, 1025, 0), (0, 1, 0)]:
         with pytest.raises(ValueError, match=r"not a number|at least one|at most"):
             kernel.launch_kernel(arguments, blocks, threads, shared)
+    with pytest.raises(TypeError, match="params must be what pack makes, not int"):
+        kernel.launch_kernel(5, 1, 1)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="1 GiB of shared memory"):
         kernel.launch_kernel(arguments, 1, 1, 2**64 - 1)
     assert counted[0] == 131072
