@@ -248,6 +248,15 @@ def test_an_error_of_another_library_is_a_line() -> None:
     assert str(error.value) == "c10d/refuses: all_reduce of 16 bytes: no such reduction"
 
 
+def test_memory_that_there_is_not_is_a_line() -> None:
+    done = bench("all_reduce", "--ranks", "1", "-b", "100000G", "-e", "100000G")
+    assert done.returncode == 2
+    begin = "torchcomms bench: ctran: all_reduce of 107374182400000 bytes: "
+    assert done.stderr.startswith(begin)
+    assert done.stderr.count("\n") == 1
+    assert "can't allocate memory" in done.stderr
+
+
 def test_a_library_that_is_not_there_ends_all_ranks_with_a_line() -> None:
     done = bench("all_reduce", "-e", "8", "--compare", "c10d/no_such")
     assert done.returncode == 2

@@ -62,8 +62,8 @@ def _times(size: int, factor: float, end: int) -> int:
 
 @contextmanager
 def _named(what: str) -> Iterator[None]:
-    """What torch.distributed raises says neither of which library nor of which operation it is, and
-    has stacks of C++ below."""
+    """What torch raises says neither of which library nor of which operation it is, and has stacks
+    of C++ below."""
     try:
         yield
     except CommError:
@@ -106,8 +106,8 @@ class Bench:
                 if operation.name in library.lacks:
                     yield Row(library.name, operation.name, moved, total, None, 0, 0, None, **about)
                     continue
-                prepared = operation.prepare(place, count)
                 with _named(f"{library.name}: {operation.name} of {moved} bytes"):
+                    prepared = operation.prepare(place, count)
                     wrong = self._wrong(library, prepared)
                     seconds = self._time(library, prepared)
                 algbw = moved / seconds

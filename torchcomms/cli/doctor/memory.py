@@ -72,11 +72,14 @@ def shm_folder(host: Host) -> Outcome:
             "mount -t tmpfs tmpfs /dev/shm",
         )
     free = found.f_bavail * found.f_frsize
-    if free < 64 * _MIB * host.ranks:
+    enough = 64 * _MIB * host.ranks
+    if free < enough:
+        # At least the 8 GB that are usual; what is in use stays.
+        size = max(8, -(-(found.f_blocks * found.f_frsize - free + enough) // (1 << 30)))
         return slow(
             f"{human_bytes(free)} free in /dev/shm: ctran does without, NCCL and DataLoader "
             "workers fail when it is full",
-            "mount -o remount,size=8G /dev/shm (docker run --shm-size=8g)",
+            f"mount -o remount,size={size}G /dev/shm (docker run --shm-size={size}g)",
         )
     return good(f"{human_bytes(free)} free in /dev/shm")
 

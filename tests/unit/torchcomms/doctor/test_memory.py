@@ -75,6 +75,17 @@ def test_shm_folder(
     assert memory.shm_folder(host_of(tmp_path)).result == result
 
 
+def test_a_larger_shm_folder_is_advised_where_there_are_more_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size, free = 24 << 18, 20 << 18
+    told = os.statvfs_result((4096, 4096, size, free, free, 1, 1, 1, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda _: told)
+    found = memory.shm_folder(host_of(tmp_path, ranks=1000))
+    assert found.result == SLOW
+    assert found.todo == "mount -o remount,size=67G /dev/shm (docker run --shm-size=67g)"
+
+
 def test_no_shm_folder(tmp_path: Path) -> None:
     assert memory.shm_folder(host_of(tmp_path)).result == SLOW
 
