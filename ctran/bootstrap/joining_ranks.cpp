@@ -70,6 +70,7 @@ std::vector<int> JoiningRanks::hear(Deadline deadline, const Interrupt& interrup
   sockets.push_back(other);
   std::vector<size_t> readable;
   const Deadline until = hasEnded_ ? std::min(deadline, nextLook_) : deadline;
+  const int before = present_;
   try {
     readable = waitReadable(sockets, until, interrupt);
   } catch (const Error& error) {
@@ -93,6 +94,11 @@ std::vector<int> JoiningRanks::hear(Deadline deadline, const Interrupt& interrup
     } else {
       news.push_back(-1);
     }
+  }
+  // The wait sees neither while strangers call without a pause.
+  if (interrupt) interrupt();
+  if (news.empty() && present_ == before && std::chrono::steady_clock::now() >= deadline) {
+    throw Error(ErrorKind::Timeout, "ranks did not come in time");
   }
   return news;
 }

@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
 #include <cstring>
 #include <filesystem>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "ctran/bootstrap/local_call.h"
 #include "ctran/os/process.h"
@@ -194,6 +197,67 @@ TEST(HandOver, CallersThatSayNothingKeepNobodyOut) {
     silent.push_back(connectAbstract(nameOf(leading.address()), later()));
   }
   expectSuccess(leading, 5);
+}
+
+/// Strangers that call and hang up without a pause.
+class Callers {
+ public:
+  explicit Callers(const LeaderAddress& address) {
+    for (std::thread& thread : threads_) {
+      thread = std::thread([this, name = nameOf(address)] {
+        while (!ended_) {
+          try {
+            connectAbstract(name, Deadline{});
+            ++calls_;
+          } catch (const Error&) {  // so many wait already
+          }
+        }
+      });
+    }
+  }
+  ~Callers() { end(); }
+  void end() {
+    ended_ = true;
+    for (std::thread& thread : threads_) {
+      if (thread.joinable()) thread.join();
+    }
+  }
+  int calls() const { return calls_; }
+
+ private:
+  std::atomic<bool> ended_{false};
+  std::atomic<int> calls_{0};
+  std::array<std::thread, 3> threads_;
+};
+
+/// Gathers two ranks, of which one does not come, while strangers call; ends them after many calls.
+std::pair<Error, bool> besieged(Deadline deadline, const Interrupt& interrupt) {
+  constexpr int kMany = 100'000;  // takes many times as long as the deadline
+  Leader leader;
+  Callers callers(leader.address());
+  std::atomic<bool> ended{false};
+  bool inTime = false;
+  std::thread guard([&] {
+    while (!ended && callers.calls() < kMany) std::this_thread::yield();
+    inTime = ended;
+    callers.end();
+  });
+  const Error error =
+      errorOf([&] { leader.gather(2, createSharedMemory("test", kBytes), deadline, interrupt); });
+  ended = true;
+  guard.join();
+  return {error, inTime};
+}
+
+TEST(HandOver, CallersWithoutAPauseHideNeitherDeadlineNorInterrupt) {
+  const auto [late, inTime] = besieged(soon(), nullptr);
+  EXPECT_EQ(late.kind(), ErrorKind::Timeout);
+  EXPECT_EQ(late.ranks(), std::vector<int>{1});
+  EXPECT_TRUE(inTime);
+  const auto [interrupted, atOnce] =
+      besieged(later(), [] { throw Error(ErrorKind::Aborted, "interrupted"); });
+  EXPECT_EQ(interrupted.kind(), ErrorKind::Aborted);
+  EXPECT_TRUE(atOnce);
 }
 
 TEST(HandOver, AnotherWorldSizeIsToldToBoth) {
