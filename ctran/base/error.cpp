@@ -18,6 +18,9 @@ constexpr Remedy kRemedies[] = {
     {ENFILE, "the host has no descriptor left: see what keeps them open, or raise fs.file-max"},
     {EFBIG, "raise the limit of file sizes (ulimit -f)"},
     {ENOMEM, "free memory, or raise the limit of it (ulimit -v, or that of the container)"},
+    {EAGAIN, "raise the limit of threads (ulimit -u, or the container's pids limit), or of memory"},
+    {EPERM, "the system forbids it: see the container's seccomp profile, or the firewall"},
+    {ENOSYS, "the kernel is too old for it, or the container's seccomp profile forbids it"},
 };
 
 }  // namespace

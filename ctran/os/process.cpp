@@ -44,7 +44,10 @@ std::string bootIdentity() {
 
 std::string hostIdentity(const std::string& override) {
   struct stat net {};
-  if (::stat("/proc/self/ns/net", &net) != 0) throw systemError("/proc/self/ns/net", errno);
+  if (::stat("/proc/self/ns/net", &net) != 0) {
+    throw Error(ErrorKind::System, "there is no /proc/self/ns/net", {}, {},
+                "mount /proc: mount -t proc proc /proc");
+  }
   const std::string host = override.empty() ? kHost.get() : override;
   if (host.size() > 60) {
     throw Error(ErrorKind::InvalidArgument,

@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <set>
+#include <string>
 
 #include "ctran/base/clock.h"
 #include "ctran/base/data_type.h"
@@ -53,6 +54,15 @@ TEST(ReduceOps, AreSupportedExactlyWhenThereIsNoReasonAgainst) {
       EXPECT_NE(why.find(nameOf(type)), std::string::npos) << why;
     }
   }
+}
+
+TEST(Errors, OfTheSystemSayWhatToTry) {
+  const auto hasHint = [](int errnum, const std::string& hint) {
+    return std::string(systemError("a call", errnum).what()).find(hint) != std::string::npos;
+  };
+  EXPECT_TRUE(hasHint(EPERM, "seccomp"));
+  EXPECT_TRUE(hasHint(ENOSYS, "seccomp"));
+  EXPECT_TRUE(hasHint(EAGAIN, "ulimit -u"));
 }
 
 TEST(Errors, OfTheSystemSayWhatFailedAndWhy) {

@@ -3,12 +3,15 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <string>
 #include <thread>
 
 #include "ctran/os/futex.h"
@@ -113,6 +116,18 @@ TEST(Process, NamesItselfAndItsHost) {
 }
 
 #if !defined(__SANITIZE_THREAD__)
+
+TEST(Process, SaysToMountProcWhereThereIsNone) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to hide /proc";
+  ForkedRanks child(1, [&](int) {
+    ASSERT_EQ(::unshare(CLONE_NEWNS), 0);
+    ASSERT_EQ(::mount("", "/", nullptr, MS_REC | MS_PRIVATE, nullptr), 0);
+    ASSERT_EQ(::mount("tmpfs", "/proc", "tmpfs", 0, nullptr), 0);
+    const Error error = errorOf([] { hostIdentity(); });
+    EXPECT_NE(std::string(error.what()).find("mount /proc"), std::string::npos) << error.what();
+  });
+  child.expectSuccess();
+}
 
 TEST(Process, ForkedChildHasATokenOfItsOwn) {
   const uint64_t token = processToken();
