@@ -25,6 +25,8 @@ __all__ = ["Place", "by_address", "by_environment", "by_mpi", "by_store", "by_to
 
 _TRIO = re.compile(r"(?:(?P<interface>[^:\[\]]+):)?(?P<ip>[^:\[\]]+|\[[^\]]+\]):(?P<port>\d+)")
 
+_MOST_RANKS = 1 << 20  # of a communicator of the engine
+
 Exchange = Callable[[str], list[str]]  # own word -> everybody's, by rank
 
 
@@ -43,6 +45,8 @@ def _checked(rank: object, size: object) -> tuple[int, int]:
             raise TypeError(f"{name} must be an int, not {value!r}")
     assert isinstance(rank, int)
     assert isinstance(size, int)
+    if size > _MOST_RANKS:
+        raise ValueError(f"{size} ranks: a group has at most {_MOST_RANKS}")
     if size < 1 or not 0 <= rank < size:
         raise ValueError(f"there is no rank {rank} among {size} ranks")
     return rank, size

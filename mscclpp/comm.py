@@ -68,7 +68,7 @@ class CommGroup(Connections):
             )
         if not isinstance(timeout, int | float) or isinstance(timeout, bool):
             raise TypeError(f"timeout must be a number of seconds, not {timeout!r}")
-        if not timeout > 0:
+        if not 0 < timeout <= 1e9:
             raise ValueError(f"timeout must be a positive number of seconds, not {timeout!r}")
         place: bootstrap.Place | None
         if mpi_comm is not None:

@@ -270,6 +270,8 @@ def test_an_address_without_a_port_and_a_port_without_an_address_are_refused(
 def test_ranks_that_make_no_sense_are_named() -> None:
     with pytest.raises(ValueError, match="there is no rank 2 among 2 ranks"):
         mscclpp.CommGroup(interfaceIpPortTrio="127.0.0.1:5000", rank=2, size=2)
+    with pytest.raises(ValueError, match="1000000000 ranks: a group has at most 1048576"):
+        mscclpp.CommGroup(interfaceIpPortTrio="127.0.0.1:5000", rank=0, size=10**9)
     with pytest.raises(TypeError, match="needs rank= and size="):
         mscclpp.CommGroup(interfaceIpPortTrio="127.0.0.1:5000", rank=0)
     with pytest.raises(TypeError, match="rank must be an int, not '0'"):
@@ -285,8 +287,9 @@ def test_ranks_that_make_no_sense_are_named() -> None:
         mscclpp.CommGroup(torch_group=object())
     with pytest.raises(ValueError, match="no member of torch_group"):
         mscclpp.CommGroup(torch_group=dist.GroupMember.NON_GROUP_MEMBER)
-    with pytest.raises(ValueError, match="positive number of seconds, not 0"):
-        mscclpp.CommGroup(timeout=0)
+    for seconds in (0, float("inf"), 1e300):
+        with pytest.raises(ValueError, match=r"positive number of seconds, not (0|inf|1e\+300)"):
+            mscclpp.CommGroup(timeout=seconds)
     with pytest.raises(TypeError, match="a number of seconds, not 'x'"):
         mscclpp.CommGroup(timeout="x")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="takes one of"):
