@@ -52,6 +52,9 @@ void HostsQueue::agree(Communicator& communicator, WaitHooks* hooks) {
 }
 
 Task HostsQueue::start(const Collective& collective) {
+  // Others may have given up meanwhile. What they sent before is here as well, and would do.
+  core.poll();
+  core.throwIfFailed();
   call_.begin(collective);
   inPlan_ = collective.plan != nullptr;
   if (inPlan_) {
