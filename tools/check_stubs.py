@@ -164,9 +164,13 @@ def extension_modules(package: Any) -> list[str]:
     )
 
 
-def stubtest(module: str, overloads: set[str]) -> Iterator[str]:
-    """What stubtest says of a module, without what is compared here or holds for all pybind11."""
-    command = [sys.executable, "-m", "mypy.stubtest", "--concise", module]
+def stubtest(overloads: dict[str, set[str]]) -> Iterator[str]:
+    """What stubtest says of modules, without what is compared here or holds for all pybind11.
+
+    Args:
+        overloads: by module, the functions that have several signatures.
+    """
+    command = [sys.executable, "-m", "mypy.stubtest", "--concise", *overloads]
     result = subprocess.run(
         [*command, "--mypy-config-file", "pyproject.toml"],
         cwd=ROOT,
@@ -176,7 +180,11 @@ def stubtest(module: str, overloads: set[str]) -> Iterator[str]:
         check=False,
     )
     lines = (result.stdout + result.stderr).splitlines()
-    signatures = tuple(f"{module}.{name} is inconsistent, " for name in overloads)
+    signatures = tuple(
+        f"{module}.{name} is inconsistent, "
+        for module, names in overloads.items()
+        for name in names
+    )
     expected = [line for line in lines if OF_PYBIND11.search(line) or line.startswith(signatures)]
     if result.returncode != 0:
         yield from (line for line in lines if line not in expected)
@@ -196,6 +204,7 @@ def main() -> int:
             return 1
         modules += found
     failed = False
+    overloads = {}
     for name in modules:
         stub = ROOT / (name.replace(".", "/") + ".pyi")
         if not stub.exists():
@@ -205,9 +214,10 @@ def main() -> int:
         for complaint in compare_signatures(importlib.import_module(name), stub.read_text()):
             print(f"{stub.relative_to(ROOT)}: {complaint}")
             failed = True
-        complaints = list(stubtest(name, overloaded(stub.read_text())))
-        print(*complaints, sep="\n", end="\n" if complaints else "")
-        failed |= bool(complaints)
+        overloads[name] = overloaded(stub.read_text())
+    for complaint in stubtest(overloads):
+        print(complaint)
+        failed = True
     return 1 if failed else 0
 
 
