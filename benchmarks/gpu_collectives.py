@@ -343,15 +343,11 @@ def plot(out: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path("build-gpu-collectives"))
+    parser = gpu_common.parser(__doc__, "collectives", SIZES, seconds=150)
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--ops", nargs="+", default=list(OPS), choices=OPS)
-    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
-    parser.add_argument("--seconds", type=float, default=150)
     parser.add_argument("--without-nccl", action="store_true")
     parser.add_argument("--also", nargs="*", default=[], choices=ALSO)
-    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker:
         worker()

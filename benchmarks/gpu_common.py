@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import json
 import os
@@ -14,6 +15,18 @@ from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
+
+
+def parser(
+    about: str | None, name: str, sizes: list[int], seconds: float
+) -> argparse.ArgumentParser:
+    """Of the options that these benchmarks share; `about` is the program's text, `name` its own."""
+    made = argparse.ArgumentParser(description=(about or "").splitlines()[0])
+    made.add_argument("--out", type=Path, default=Path(f"build-gpu-{name}"))
+    made.add_argument("--sizes", type=int, nargs="+", default=sizes)
+    made.add_argument("--seconds", type=float, default=seconds)
+    made.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    return made
 
 
 def run_ranks(

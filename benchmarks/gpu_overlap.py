@@ -18,7 +18,6 @@ NVLink multicast is switched off. Writes gpu_overlap.jsonl, whose first line nam
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -233,14 +232,10 @@ def plot(out: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path("build-gpu-overlap"))
+    parser = gpu_common.parser(__doc__, "overlap", SIZES, seconds=120)
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--ops", nargs="+", default=list(OPS), choices=OPS)
-    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
     parser.add_argument("--budgets", type=int, nargs="+", default=BUDGETS)
-    parser.add_argument("--seconds", type=float, default=120)
-    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker:
         worker()

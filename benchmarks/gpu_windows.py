@@ -18,7 +18,6 @@ matplotlib, .png.
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Callable
 from functools import partial
@@ -188,12 +187,8 @@ def plot(out: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path("build-gpu-windows"))
-    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
+    parser = gpu_common.parser(__doc__, "windows", SIZES, seconds=120)
     parser.add_argument("--blocks", type=int, nargs="+", default=BLOCKS)
-    parser.add_argument("--seconds", type=float, default=120)
-    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker:
         worker()
