@@ -29,8 +29,8 @@ void storeFailed(WaitLimit& limit, WaitEnd why) {
 
 std::string named(const WaitLimit& limit, WaitEnd why) {
   const std::string rank = limit.peer == kProxy ? "the proxy, which has to be started"
-                           : limit.peer < 0 ? "others"
-                                            : "rank " + std::to_string(limit.peer);
+                           : limit.peer < 0     ? "others"
+                                                : "rank " + std::to_string(limit.peer);
   switch (why) {
     case WaitEnd::Lost:
       return rank + ", whose process has ended, or is not reached any more";
