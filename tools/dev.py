@@ -178,8 +178,9 @@ def hostile(environment: Environment) -> None:
     attach("Being lied to by a member", [program, *HOSTILE])
 
 
-# Each worker has ranks of its own, which the tests of a file share.
-PARALLEL = ["-n", jobs(most=8), "--dist", "loadfile"]
+# Each worker has ranks of its own, which the tests of a file share. The files of tests/unit, which
+# are quick, come last, so that the workers end at about the same time.
+PARALLEL = ["-n", jobs(most=8), "--dist", "loadfile", "--no-loadscope-reorder"]
 
 
 def sanitizers(*, full: bool) -> list[str]:
