@@ -25,6 +25,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -204,17 +205,8 @@ def worker() -> None:
     torch.cuda.synchronize()
     created = (time.perf_counter() - start) * 1e3
 
-    def slowest(value: float) -> float:
-        return float(_max(torch.tensor([value], device=device)))
-
-    def _max(value: torch.Tensor) -> torch.Tensor:
-        dist.all_reduce(value, op=dist.ReduceOp.MAX)
-        return value
-
-    def say(row: dict[str, Any]) -> None:
-        if rank == 0:
-            print("ROW " + json.dumps(row), flush=True)
-
+    say = partial(gpu_common.say, rank)
+    slowest = partial(gpu_common.slowest, device=device)
     say({"op": "new_comm and first all_reduce", "ms": slowest(created)})
     asynchronous = lambda: comm.all_reduce(tensor, ReduceOp.SUM, True).wait()  # noqa: E731
     for name, call in (

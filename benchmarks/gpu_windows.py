@@ -69,13 +69,12 @@ def _compile(name: str) -> Any:
     return torch.cuda._compile_kernel(KERNELS, name, cuda_include_dirs=folders)
 
 
-def _exchanges_us(comm: Any, kernel: Any, nbytes: int, blocks: int) -> float:
+def _exchanges_us(comm: Any, kernel: Any, nbytes: int, blocks: int, threads: int) -> float:
     """One of many in a launch; the second launch is timed."""
     import torch
 
     laps = 1000 if nbytes <= 4 << 20 else 50
-    device, threads = comm.get_device(), THREADS if blocks else 1
-    blocks = max(blocks, 1)
+    device = comm.get_device()
     source = torch.full((nbytes // 8,), comm.get_rank() + 1, device=device)
     window = comm.window_allocate(nbytes)
     handles = [window.get_device_window(blocks), window.register_local_buffer(source)]
@@ -140,11 +139,11 @@ def worker() -> None:
     for nbytes in (8, *map(int, os.environ["SIZES"].split(","))):
         row: dict[str, Any] = {"bytes": nbytes}
         if nbytes == 8:
-            time = _exchanges_us(comm, round_trips, nbytes, 0) / 2
+            time = _exchanges_us(comm, round_trips, nbytes, 1, 1) / 2
             row["device, 1 thread_us"] = measured(time)
         else:
             for blocks in map(int, os.environ["BLOCKS"].split(",")):
-                time = _exchanges_us(comm, exchange, nbytes, blocks)
+                time = _exchanges_us(comm, exchange, nbytes, blocks, THREADS)
                 row[f"device, {blocks} blocks_us"] = measured(time)
         source = torch.full((nbytes // 8,), rank, device=device)
         result = torch.empty_like(source)

@@ -186,7 +186,7 @@ PARALLEL = ["-n", jobs(most=8), "--dist", "loadfile", "--no-loadscope-reorder"]
 def sanitizers(*, full: bool) -> list[str]:
     """Names of those to build and run the C++ tests with.
 
-    Each takes as long as the Python tests. Unless SANITIZE says which, or all, the last digit of
+    Each takes 5 to 10 minutes on two cores. Unless SANITIZE says which, or all, the last digit of
     the commit chooses one, so that both have their turns and a commit always has the same.
     """
     _, *names = SANITIZERS

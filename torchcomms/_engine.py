@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from torchcomms import _requirements
 from torchcomms._errors import CommError
 
 PROGRESS = ctypes.CFUNCTYPE(None, ctypes.c_double, ctypes.c_char_p)
@@ -23,7 +24,7 @@ def folder() -> Path:
     """
     spec = importlib.util.find_spec("torchcomms._comms")  # does not load it
     if spec is None or spec.origin is None:
-        raise ImportError("torchcomms has not been built here: this is its source folder")
+        raise ImportError(_requirements.NOT_BUILT)
     return Path(spec.origin).parent
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-from torchcomms import _comms
+from torchcomms import _engine
 
 
 @cache
@@ -26,7 +25,7 @@ def mem_allocator(backend: str) -> Any:
     """
     from torch.cuda.memory import CUDAPluggableAllocator
 
-    library = Path(_comms.__file__).parent / "lib" / "libtorchcomms.so"
+    library = _engine.folder() / "lib" / "libtorchcomms.so"
     allocator: Any = CUDAPluggableAllocator(
         str(library), f"torchcomms_{backend}_allocate", f"torchcomms_{backend}_free"
     )

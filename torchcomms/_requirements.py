@@ -1,5 +1,10 @@
 """Whether the torch at hand is the one that the extension module was built for."""
 
+NOT_BUILT = (
+    "torchcomms has not been built here: this is its source folder. "
+    "Install it with `pip install --no-build-isolation .`"
+)
+
 
 def minor(version: str) -> tuple[str, ...]:
     """Major and minor number: ("2", "15") of "2.15.0+cu132"."""
@@ -18,10 +23,7 @@ def check() -> None:
     try:
         from torchcomms._build_info import TORCH_VERSION as built_for
     except ImportError as error:
-        raise ImportError(
-            "torchcomms has not been built here: this is its source folder. "
-            "Install it with `pip install --no-build-isolation .`"
-        ) from error
+        raise ImportError(NOT_BUILT) from error
     if minor(found) != minor(built_for):
         raise ImportError(
             f"This torchcomms was built for torch {built_for}, but torch {found} is installed. "

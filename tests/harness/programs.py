@@ -18,6 +18,11 @@ COMMAND = str(Path(sys.executable).with_name("torchcomms"))
 GUARD_SECONDS = 240.0
 
 
+def python_path(first: str | Path) -> str:
+    """A PYTHONPATH in which a folder comes before those of this process's."""
+    return os.pathsep.join(filter(None, [str(first), os.environ.get("PYTHONPATH")]))
+
+
 @dataclass(frozen=True)
 class Ended:
     """How a program ended; `code` is minus the signal if one killed it."""

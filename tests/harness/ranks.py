@@ -20,6 +20,7 @@ from typing import Any
 
 from harness import worker
 from harness.functions import FunctionName
+from harness.programs import python_path
 
 # Guards against hangs, not expectations: far above what anything here takes.
 GUARD_SECONDS = float(os.environ.get("HARNESS_GUARD_SECONDS", "240"))
@@ -72,7 +73,7 @@ def _environment(**variables: str) -> Iterator[None]:
 
 def start_server() -> None:
     """Starts the process from which ranks are forked, if it is not there yet."""
-    path = os.pathsep.join(filter(None, [_TESTS, os.environ.get("PYTHONPATH")]))
+    path = python_path(_TESTS)
     with _environment(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", PYTHONPATH=path):
         _CONTEXT.set_forkserver_preload(["torch", "torchcomms", "pytest", "harness.matrix"])
         forkserver.ensure_running()

@@ -9,12 +9,11 @@ import os
 import socket
 import zlib
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from torchcomms import _comms
+from torchcomms import _comms, _engine
 from torchcomms._errors import CommError
 from torchcomms.select import _measure
 
@@ -140,4 +139,4 @@ def _hosts(comm: _comms.TorchComm) -> int:
 
 
 def _plugin() -> str:
-    return str(Path(_comms.__file__).parent / "lib" / "libtorchcomms_nccl.so")
+    return str(_engine.folder() / "lib" / "libtorchcomms_nccl.so")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from harness.programs import COMMAND, finish, start
+from harness.programs import COMMAND, finish, python_path, start
 
 import torchcomms
 from torchcomms import cli
@@ -136,8 +136,8 @@ def _command(*arguments: str) -> subprocess.Popen[str]:
 )
 def test_what_needs_no_torch_does_without(tmp_path: Path, arguments: list[str], said: str) -> None:
     (tmp_path / "torch.py").write_text("raise OSError('there is no torch here')")
-    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
-    ended = finish(start([COMMAND, *arguments], tmp_path, {"PYTHONPATH": path}))
+    environ = {"PYTHONPATH": python_path(tmp_path)}
+    ended = finish(start([COMMAND, *arguments], tmp_path, environ))
     assert said in ended.out + ended.err
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import sys
 from datetime import timedelta
 
+from torchcomms.cli.doctor.finding import said_in_a_line
+
 
 def main(port: int, seconds: float) -> None:
     print("stage: import of torch", flush=True)
@@ -32,4 +34,4 @@ def run() -> None:
     try:
         main(int(sys.argv[1]), float(sys.argv[2]))
     except Exception as error:
-        sys.exit(" ".join(str(error).split()))
+        sys.exit(said_in_a_line(error))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from harness.doctor import host_of
-from harness.programs import COMMAND, Ended, finish, start
+from harness.programs import COMMAND, Ended, finish, python_path, start
 
 from torchcomms.cli import main
 from torchcomms.cli.doctor import self_test
@@ -51,7 +51,7 @@ def test_a_host_whose_torch_is(tmp_path: Path, torch: str, said: str) -> None:
     package.mkdir()
     (package / "__init__.py").write_text(torch)
     (package / "version.py").write_text("__version__ = '1.2.3'\n")
-    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+    path = python_path(tmp_path)
     ended = doctor(tmp_path, "--json", PYTHONPATH=path, RANK="0", WORLD_SIZE="2")
     assert ended.code == 1, ended.err
     found = {one["check"]: one for one in json.loads(ended.out)["findings"]}
