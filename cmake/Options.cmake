@@ -106,11 +106,13 @@ function(compile_folders_together target one_by_one)
 endfunction()
 
 if(SANITIZE STREQUAL "address")
-  # To look at an object's type takes a pipe, of which the tests count how many there are.
-  set(sanitizer_flags -fsanitize=address,undefined -fno-sanitize=vptr -fno-sanitize-recover=all)
+  # To look at an object's type takes a pipe, of which the tests count how many there are. Accesses by
+  # null and beyond objects are ASan's: to check them twice takes compilers a sixth longer.
+  set(sanitizer_flags -fsanitize=address,undefined -fno-sanitize=vptr,null,object-size
+    -fno-sanitize-recover=all)
   # Clang brings libFuzzer: tests/fuzz.
   if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-    list(APPEND sanitizer_flags -fsanitize=fuzzer-no-link -fno-sanitize=function)
+    list(APPEND sanitizer_flags -fno-sanitize=function)
     set(BUILD_FUZZERS ${BUILD_TESTS})
   endif()
 elseif(SANITIZE STREQUAL "thread")

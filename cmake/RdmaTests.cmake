@@ -7,8 +7,8 @@ file(GLOB rdma_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/rdma/*.cpp)
 set(verbs_tests ${PROJECT_SOURCE_DIR}/tests/unit/verbs)
 set(support ${PROJECT_SOURCE_DIR}/tests/unit/support)
 add_executable(ctran_rdma_tests ${rdma_sources} ${verbs_tests}/side.cpp ${verbs_tests}/schedule.cpp
-  ${support}/cases.cpp ${support}/ranks.cpp ${PROJECT_SOURCE_DIR}/tests/unit/rdma/transport_test.cpp)
-target_link_libraries(ctran_rdma_tests PRIVATE own_code ctran GTest::gtest GTest::gtest_main)
+  ${support}/ranks.cpp ${PROJECT_SOURCE_DIR}/tests/unit/rdma/transport_test.cpp)
+target_link_libraries(ctran_rdma_tests PRIVATE own_code cases ctran GTest::gtest GTest::gtest_main)
 # Compiled apart: with REUSE_FROM ctran_tests that would have to be built first.
 target_precompile_headers(ctran_rdma_tests PRIVATE ${test_headers})
 target_compile_options(ctran_rdma_tests PRIVATE $<$<CONFIG:RelWithDebInfo>:-O0>)

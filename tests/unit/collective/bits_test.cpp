@@ -4,9 +4,9 @@
 #include <barrier>
 #include <cstring>
 
-#include "tests/unit/reduce/reference.h"
 #include "tests/unit/support/cases.h"
 #include "tests/unit/support/ranks.h"
+#include "tests/unit/support/reference.h"
 
 namespace ctran::testing {
 namespace {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "ctran/base/error.h"
-#include "tests/unit/reduce/reference.h"
 #include "tests/unit/support/ranks.h"
+#include "tests/unit/support/reference.h"
 
 namespace ctran {
 namespace {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "tests/unit/reduce/reference.h"
+#include "tests/unit/support/reference.h"
 
 namespace ctran::testing {
 namespace {
