@@ -36,7 +36,8 @@ def _straight(comm: TorchComm) -> int:
 
 def _part(source: int, target: int, count: int, lap: int) -> torch.Tensor:
     """What a rank sends another one."""
-    return (torch.arange(count) * 7 + 31 * source + 57 * target + lap).remainder_(251).byte()
+    period = (torch.arange(251) * 7 + 31 * source + 57 * target + lap).remainder_(251).byte()
+    return period.repeat(count // 251 + 1)[:count]
 
 
 def _sent(rank: Rank, count: int, lap: int) -> torch.Tensor:
