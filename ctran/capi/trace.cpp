@@ -76,6 +76,10 @@ Json toJson(const RankRecording& rank) {
   Json operations = Json::array();
   for (const auto& op : rank.operations) operations.push(toJson(op));
   json.set("operations", std::move(operations));
+  Json replays = Json::array();
+  for (const auto& op : rank.replays) replays.push(toJson(op));
+  json.set("replayed", Json(static_cast<int64_t>(rank.replayed)));
+  json.set("tells_replays", Json(rank.tellsReplays)).set("replays", std::move(replays));
   return json;
 }
 

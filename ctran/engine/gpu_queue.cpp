@@ -149,7 +149,8 @@ std::shared_ptr<StreamOperation> GpuQueue::issue(std::string_view name, const La
           : std::chrono::duration_cast<milliseconds>(communicator_.timeout());
   const gpu::ActiveDevice active(runtime(), device());
   const Placement where = place(stream, options.aside, options.highPriority);
-  const auto graph = where.isCaptured && !awaited.empty() ? replays_.enter(where.stream) : nullptr;
+  const bool isFollowed = where.isCaptured && (!awaited.empty() || Replays::areRecorded());
+  const auto graph = isFollowed ? replays_.enter(where.stream) : nullptr;
   uint64_t number = 0;
   std::shared_ptr<void> kept;
   try {
@@ -167,7 +168,10 @@ std::shared_ptr<StreamOperation> GpuQueue::issue(std::string_view name, const La
         {.name = name, .sequence = number, .timeout = timeout, .awaited = std::move(awaited)},
         options.keepAlive);
   }
-  if (graph) replays_.leave(*graph, where.stream, name, maskOf(awaited), timeout);
+  if (graph) {
+    replays_.leave(*graph, where.stream, name, maskOf(awaited),
+                   awaited.empty() ? milliseconds(0) : timeout);
+  }
   using Kept =
       std::tuple<std::shared_ptr<void>, std::shared_ptr<Replays::Captured>, std::shared_ptr<void>>;
   keepWithGraph(where.stream, graph || kept ? std::make_shared<Kept>(keptFor(options), graph, kept)
@@ -203,7 +207,7 @@ bool GpuQueue::inspect() {
     if (!isBroken()) diagnose();
     if (!isBroken()) lookAtDeadlines();
     if (!isBroken()) lookForLeft();
-    if (!isBroken() && hasGraphs()) lookAtReplays();
+    if (hasGraphs()) lookAtReplays();
     domain_->shareMemory();
   } catch (const Error& error) {
     breakWith(error);
@@ -248,7 +252,7 @@ void GpuQueue::lookForLeft() {
 void GpuQueue::lookAtReplays() {
   const auto now = Clock::now();
   const auto running = replays_.mostUrgent(now);
-  if (!running || running->deadline() > now) return;
+  if (isBroken() || !running || running->deadline() > now) return;
   breakWith(lateSignal(running->name, describe(running->name) + ", in a replay of its graph,",
                        running->timeout, ranksOf(running->sequence)));
 }

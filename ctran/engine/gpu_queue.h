@@ -131,8 +131,8 @@ class GpuQueue final : public StreamQueue {
   std::unique_ptr<GpuHosts> hosts_;        ///< null: there is one domain
   std::unique_ptr<GpuDomain> onlyDomain_;  ///< null: there are several
   GpuDomain* domain_ = nullptr;
-  /// The replays of operations with `awaited` ranks. Kernels of the domain end by themselves when
-  /// they are late.
+  /// The replays of operations with `awaited` ranks, and of all that are captured while replays are
+  /// recorded. Kernels of the domain end by themselves when they are late.
   Replays replays_;
 };
 

@@ -13,7 +13,7 @@ namespace {
 const ConfigBool kGpuTimes{
     "CTRAN_GPU_TIMES", false,
     "Records of operations on GPUs have the times of the GPU: when it began and ended them. Takes "
-    "some microseconds of each call; what graphs replay is not recorded.",
+    "some microseconds of each call; not of what graphs replay.",
     ConfigVariable::Change::Live};
 
 std::atomic<bool>& wanted() {

@@ -2,14 +2,24 @@
 
 #include <algorithm>
 #include <new>
+#include <utility>
 
+#include "ctran/base/config.h"
 #include "ctran/gpu/discard.h"
+#include "ctran/trace/replay_trace.h"
 
 namespace ctran {
 
 namespace {
 
 using gpu::DevicePtr;
+
+const ConfigBool kTraceGraphs{
+    "CTRAN_TRACE_GRAPHS", false,
+    "Graphs that capture operations on GPUs from then on tell when these run, so that replays are "
+    "recorded as CTRAN_TRACE says. On H200 a replay takes 3.3 us longer, and 0.4 us for each "
+    "operation.",
+    ConfigVariable::Change::Live};
 
 constexpr uint32_t kNotReplayed = 0;
 constexpr uint32_t kBegun = 1;
@@ -30,9 +40,10 @@ class Replays::Captured {
     uint64_t sequence;
     std::chrono::milliseconds timeout;
     gpu::PooledEvent end;
+    std::shared_ptr<ReplayTrace> trace;
   };
 
-  std::optional<Running> running(const gpu::Runtime& runtime, Clock::time_point now);
+  std::optional<Running> look(const gpu::Runtime& runtime, Clock::time_point now);
 
   const uint64_t id;
   Word* const word;
@@ -41,23 +52,63 @@ class Replays::Captured {
   std::optional<Clock::time_point> since;  ///< the same replay has been running
 
  private:
+  /// Returns whether a replay has begun since this was asked the last time.
+  bool hasBegun() {
+    uint32_t expected = kBegun;
+    return word->compare_exchange_strong(expected, kSeen);
+  }
+  /// `begun` since the last look; `ended`: how many operations have, of the replay that runs.
+  void record(bool begun, size_t ended);
+  void endRecords(size_t upTo, uint64_t now);
+
   Replays& replays_;
+  bool isRecorded_ = false;  ///< a replay has begun, and has not ended
+  size_t ended_ = 0;         ///< how many of its operations have records that tell their ends
+  uint64_t lookedAt_ = ticks();
 };
 
-std::optional<Replays::Running> Replays::Captured::running(const gpu::Runtime& runtime,
-                                                           Clock::time_point now) {
+std::optional<Replays::Running> Replays::Captured::look(const gpu::Runtime& runtime,
+                                                        Clock::time_point now) {
+  if (operations.empty()) return std::nullopt;
   // Operations of a graph end in order: if the last has ended, all have.
   const auto hasEnded = [&](const Operation& one) { return runtime.isReached(one.end.get()); };
-  if (operations.empty() || hasEnded(operations.back())) {
+  // Before the events: if the last of them is reached then, what has begun has ended.
+  bool begun = hasBegun();
+  if (hasEnded(operations.back())) {
+    record(begun, operations.size());
     since.reset();
     return std::nullopt;
   }
-  // Before the word: one whose operations have ended has written it.
   const auto first = std::partition_point(operations.begin(), operations.end() - 1, hasEnded);
-  uint32_t expected = kBegun;
-  if (word->compare_exchange_strong(expected, kSeen) || !since) since = now;
-  return Running{first->name, first->sequence, first->timeout, *since};
+  // After the events: one whose operations have ended has written the word.
+  begun = hasBegun() || begun;
+  record(begun, static_cast<size_t>(first - operations.begin()));
+  if (begun || !since) since = now;
+  const auto limited = std::find_if(first, operations.end(),
+                                    [](const Operation& one) { return one.timeout.count() != 0; });
+  if (limited == operations.end()) return std::nullopt;
+  return Running{limited->name, limited->sequence, limited->timeout, *since};
 }
+
+void Replays::Captured::endRecords(size_t upTo, uint64_t now) {
+  for (; ended_ < upTo; ++ended_) operations[ended_].trace->ended(lookedAt_, now);
+}
+
+void Replays::Captured::record(bool begun, size_t ended) {
+  const size_t all = operations.size();
+  const uint64_t now = ticks();
+  if (isRecorded_ && (begun || ended == all)) endRecords(all, now);
+  if (begun) ended_ = 0;
+  const size_t before = ended_;
+  if (begun || isRecorded_) endRecords(ended, now);
+  isRecorded_ = (begun || isRecorded_) && ended < all;
+  // What the events say starts again with each launch, also while an earlier replay runs.
+  const bool moved = begun || ended_ != before;
+  if (isRecorded_ && moved) operations[ended_].trace->began(now);
+  lookedAt_ = now;
+}
+
+bool Replays::areRecorded() { return kTraceGraphs.get(); }
 
 Replays::~Replays() {
   for (void* page : pages_) {
@@ -92,7 +143,7 @@ void Replays::leave(Captured& graph, gpu::Stream stream, std::string_view name, 
   runtime_.check(runtime_.eventRecordWithFlags(end.get(), stream, gpu::kEventRecordExternal),
                  "capturing an event");
   const std::lock_guard lock(mutex_);
-  graph.operations.push_back({name, sequence, timeout, std::move(end)});
+  graph.operations.push_back({name, sequence, timeout, std::move(end), ReplayTrace::make()});
 }
 
 std::optional<Replays::Running> Replays::mostUrgent(Clock::time_point now) {
@@ -103,7 +154,7 @@ std::optional<Replays::Running> Replays::mostUrgent(Clock::time_point now) {
     auto one = graph.lock();
     if (!one) continue;
     present.push_back(std::move(one));
-    const std::optional<Running> running = present.back()->running(runtime_, now);
+    const std::optional<Running> running = present.back()->look(runtime_, now);
     if (running && (!urgent || running->deadline() < urgent->deadline())) urgent = running;
   }
   return urgent;

@@ -23,6 +23,11 @@ namespace ctran {
 /// it exchanges it for `kSeen` in one atomic operation. While the word stays `kSeen` no other
 /// replay has begun, and the running one is at least as old as that. On H200 a replay takes 3.3 us
 /// longer for the word and 0.4 us for each event.
+///
+/// Each look also writes the records of what has run since the last one (trace/replay_trace.h). A
+/// replay that nobody has seen running has the times of these two looks, and of several such
+/// replays there is one record. A replay is recorded from its first operation on. If it has ended
+/// and the next one is launched and has not begun, it still counts as running.
 class Replays {
  public:
   using Clock = std::chrono::steady_clock;
@@ -39,6 +44,9 @@ class Replays {
     Clock::time_point deadline() const { return since + timeout; }
   };
 
+  /// Returns whether CTRAN_TRACE_GRAPHS says that what is captured is to be recorded as it runs.
+  static bool areRecorded();
+
   Replays(const gpu::Runtime& runtime, int device, std::shared_ptr<gpu::EventPool> events)
       : runtime_(runtime), device_(device), events_(std::move(events)) {}
   ~Replays();
@@ -49,12 +57,12 @@ class Replays {
   /// when captured operations run.
   std::shared_ptr<Captured> enter(gpu::Stream stream);
   /// Is called after the operation has been captured. `name` is text that lives as long as the
-  /// process.
+  /// process. Without a `timeout` (0) the operation has no deadline. Makes its ReplayTrace.
   void leave(Captured& graph, gpu::Stream stream, std::string_view name, uint64_t sequence,
              std::chrono::milliseconds timeout);
 
-  /// Returns, among all graphs that run now, the one with the earliest deadline: its first
-  /// operation that has not ended.
+  /// Looks at all graphs. Returns, among those that run now, the one with the earliest deadline:
+  /// its first operation that has one and has not ended.
   std::optional<Running> mostUrgent(Clock::time_point now);
 
  private:

@@ -111,6 +111,8 @@ class RankReader {
         if (rank >= 0) out.blames.push_back(rank);
       }
     }
+    out.replayed = std::min<uint64_t>(word(h.nextReplay), kLargest);
+    out.tellsReplays = word(h.tellsReplays) != 0;
     out.isOff = word(h.isOff) != 0;
     out.takesSettings = word(h.takesSettings) != 0;
     return out;
@@ -130,9 +132,20 @@ class RankReader {
     readLinks(*out, std::min<uint64_t>(word(h.readOfEach), kLargest / 8));
     const uint64_t rings =
         base_ + Recording::kHeaderBytes + Recording::kChoicesBytes + Recording::kLinksBytes;
-    addRing(rings, Recording::kCollectives, false, clock, *out);
-    addRing(rings + Recording::kCollectives * sizeof(SlotCopy), Recording::kMessages, true, clock,
-            *out);
+    const uint64_t messages = rings + Recording::kCollectives * sizeof(SlotCopy);
+    const uint64_t replays = messages + Recording::kMessages * sizeof(SlotCopy);
+    for (const SlotCopy& slot : ring(rings, Recording::kCollectives)) {
+      out->operations.push_back(operation(slot, false, clock));
+    }
+    for (const SlotCopy& slot : ring(messages, Recording::kMessages)) {
+      out->operations.push_back(operation(slot, true, clock));
+    }
+    for (const SlotCopy& slot : ring(replays, Recording::kReplays)) {
+      out->replays.push_back(operation(slot, (slot.tag & 1) != 0, clock));
+      RankRecording::Operation& op = out->replays.back();
+      op.position = std::min<uint64_t>(slot.tag >> 1, kLargest);
+      op.tag = op.received = 0;
+    }
     return out;
   }
 
@@ -173,9 +186,9 @@ class RankReader {
 
   /// Three copies of a ring. A slot counts whose version is the same in the first and in the last:
   /// versions never come again, so that in between, when the second was made, nobody rewrote it.
-  void addRing(uint64_t at, uint64_t capacity, bool isMessage, const TickClock& clock,
-               RankRecording& out) {
-    std::vector<SlotCopy> first(capacity), slots(capacity), last(capacity);
+  /// Returns those by position.
+  std::vector<SlotCopy> ring(uint64_t at, uint64_t capacity) const {
+    std::vector<SlotCopy> first(capacity), slots(capacity), last(capacity), whole;
     for (auto* copy : {&first, &slots, &last}) {
       readAt(fd_, at, copy->data(), capacity * sizeof(SlotCopy));
     }
@@ -183,19 +196,19 @@ class RankReader {
       const uint64_t version = first[i].version;
       if (version == 0 || version != last[i].version) continue;
       if ((version - 1) % capacity != i || version > static_cast<uint64_t>(kLargest)) continue;
-      out.operations.push_back(operation(slots[i], isMessage, clock));
-      out.operations.back().position = version - 1;
+      whole.push_back(slots[i]);
+      whole.back().version = version;
     }
-    const auto begin = std::find_if(out.operations.begin(), out.operations.end(),
-                                    [&](const auto& o) { return o.isMessage == isMessage; });
-    std::sort(begin, out.operations.end(),
-              [](const auto& a, const auto& b) { return a.position < b.position; });
+    std::sort(whole.begin(), whole.end(),
+              [](const SlotCopy& a, const SlotCopy& b) { return a.version < b.version; });
+    return whole;
   }
 
   RankRecording::Operation operation(const SlotCopy& s, bool isMessage,
                                      const TickClock& clock) const {
     constexpr int kMost = 1 << 24;
     RankRecording::Operation op;
+    op.position = s.version - 1;
     op.isMessage = isMessage;
     op.what = s.what;
     op.count = std::min<uint64_t>(s.count, kLargest);

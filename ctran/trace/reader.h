@@ -47,6 +47,8 @@ struct RankRecording {
   int64_t realtimeOffset = 0;  ///< CLOCK_REALTIME - CLOCK_MONOTONIC
   int64_t timeout = 0;
   uint64_t collectives = 0, messages = 0, queued = 0;  ///< how many were started, or wait to be
+  uint64_t replayed = 0;                               ///< how many replays of operations were seen
+  bool tellsReplays = false;                           ///< see RecordingHeader
   int failedWith = -1;                                 ///< ErrorKind
   bool takesSettings = false;
   bool isOff = false;  ///< operations are counted alone
@@ -55,6 +57,8 @@ struct RankRecording {
   int64_t since = 0;        ///< when it began
   std::vector<Link> links;
   std::vector<Operation> operations;  ///< those that are remembered, by position
+  /// Replays of captured operations, in the order of their begin. `position`: of the call.
+  std::vector<Operation> replays;
 };
 
 struct GroupRecording {

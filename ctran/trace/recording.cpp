@@ -72,6 +72,7 @@ Recording::Recording(std::shared_ptr<SharedMapping> memory, int ranks, int index
   links_ = reinterpret_cast<RecordedLink*>(own + kHeaderBytes + kChoicesBytes);
   collectives_ = reinterpret_cast<RecordSlot*>(own + kHeaderBytes + kChoicesBytes + kLinksBytes);
   messages_ = collectives_ + kCollectives;
+  replays_ = messages_ + kMessages;
 
   const auto set = [](std::atomic<uint64_t>& word, uint64_t value) {
     word.store(value, std::memory_order_relaxed);

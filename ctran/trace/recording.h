@@ -18,8 +18,8 @@ namespace ctran {
 
 /// What the ranks of one host record lies at the end of the memory that they share:
 ///
-///   ... | per rank: RecordingHeader, RecordedSetting, choices, links, collectives, messages |
-///   footer
+///   ... | per rank: RecordingHeader, RecordedSetting, choices, links, collectives, messages,
+///   replays | footer
 ///
 /// The memory is the communicator's own sealed memfd, not a file with a name: nothing is left when
 /// the last process has ended, however it ended. Whoever looks from outside opens it through
@@ -28,7 +28,7 @@ namespace ctran {
 ///
 /// Every field is an atomic word with one writer at a time. Readers trust none of it.
 struct RecordingFooter {
-  static constexpr uint64_t kMagic = 0x33656361727463ULL;  // "ctrace3"
+  static constexpr uint64_t kMagic = 0x34656361727463ULL;  // "ctrace4"
 
   std::atomic<uint64_t> magic;  ///< written last
   std::atomic<uint64_t> ranks;  ///< of this host
@@ -45,7 +45,8 @@ struct RecordSlot {
   Word calledAt;   ///< ticks, as all times
   Word startedAt;  ///< after that it was in a queue
   Word tag;        ///< of a message; of a collective the bytes that this rank is to get,
-                   ///< where blocks differ
+                   ///< where blocks differ; of a replay twice the position of the call that was
+                   ///< captured, + 1 if that is a message
   Word choice;     ///< index among the choices + 1; 0: none
   alignas(64) Word waitingFor;  ///< now: rank + 2; 1: for one of several; 0: does not wait
   Word waitingSince;
@@ -75,7 +76,9 @@ struct RecordingHeader {
   Word isOff;       ///< operations are counted, not recorded
   Word takesSettings;
   Word readOfEach;  ///< bytes that it has read of each neighbour's shared memory, in reductions
-  char name[128];   ///< of the communicator; written before `state`
+  Word nextReplay;
+  Word tellsReplays;  ///< operations have been captured whose replays are recorded
+  char name[128];     ///< of the communicator; written before `state`
   char host[128];
   char failure[1024];  ///< written before `failedWith`, as all below
   static constexpr size_t kBlamed = 32;
@@ -118,6 +121,7 @@ class Recording {
  public:
   static constexpr uint64_t kCollectives = 1024;
   static constexpr uint64_t kMessages = 512;
+  static constexpr uint64_t kReplays = 512;
   static constexpr uint64_t kChoices = 256;
   static constexpr uint64_t kLinks = 128;  ///< its neighbours, and the first others
 
@@ -125,8 +129,8 @@ class Recording {
   static constexpr size_t kHeaderBytes = kPage;
   static constexpr size_t kChoicesBytes = kChoices * sizeof(RecordedChoice);
   static constexpr size_t kLinksBytes = kLinks * sizeof(RecordedLink);
-  static constexpr size_t kRankBytes =
-      kHeaderBytes + kChoicesBytes + kLinksBytes + (kCollectives + kMessages) * sizeof(RecordSlot);
+  static constexpr size_t kRankBytes = kHeaderBytes + kChoicesBytes + kLinksBytes +
+                                       (kCollectives + kMessages + kReplays) * sizeof(RecordSlot);
   static_assert(sizeof(RecordingHeader) <= RecordedSetting::kOffset && kRankBytes % kPage == 0);
   static_assert(RecordedSetting::kOffset + sizeof(RecordedSetting) <= kHeaderBytes);
 
@@ -161,6 +165,15 @@ class Recording {
   RecordSlot& slot(bool isMessage, uint64_t position) {
     return isMessage ? messages_[position % kMessages] : collectives_[position % kCollectives];
   }
+
+  /// The same of an operation that runs in a replay of a graph. One thread at a time.
+  RecordSlot& beginReplay(uint64_t& position) {
+    position = header_->nextReplay.load(std::memory_order_relaxed);
+    header_->nextReplay.store(position + 1, std::memory_order_relaxed);
+    return replay(position);
+  }
+  RecordSlot& replay(uint64_t position) { return replays_[position % kReplays]; }
+  void tellsReplays() { header_->tellsReplays.store(1, std::memory_order_relaxed); }
 
   /// Whether operations that start are recorded, as CTRAN_TRACE says; they are counted anyway. Any
   /// thread.
@@ -203,6 +216,7 @@ class Recording {
   RecordedLink* links_;
   RecordSlot* collectives_;
   RecordSlot* messages_;
+  RecordSlot* replays_;
   std::mutex mutex_;  // of choices and the failure
 };
 

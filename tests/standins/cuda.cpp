@@ -24,6 +24,7 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -502,13 +503,16 @@ STAND_IN Result cuEventRecordWithFlags(Event event, Stream stream, unsigned flag
   return cuEventRecord(event, stream);
 }
 
+/// Nothing of the graph runs before all its events are ahead.
 STAND_IN Result cuGraphLaunch(GraphExec graph, Stream stream) {
+  const auto launched = std::make_shared<std::promise<void>>();
+  Result result = of(stream).push([launched] { launched->get_future().wait(); });
   for (const GraphNodeTag& node : graph->nodes) {
-    const Result result =
-        node.external ? cuEventRecord(node.external, stream) : of(stream).push(node.task);
-    if (result != kSuccess) return result;
+    if (result != kSuccess) break;
+    result = node.external ? cuEventRecord(node.external, stream) : of(stream).push(node.task);
   }
-  return kSuccess;
+  launched->set_value();
+  return result;
 }
 
 STAND_IN Result cuEventQuery(Event event) {

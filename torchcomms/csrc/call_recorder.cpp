@@ -26,6 +26,7 @@
 #include "ctran/trace/overlapping_trace.h"
 #include "ctran/trace/preparation.h"
 #include "ctran/trace/recording.h"
+#include "ctran/trace/replay_trace.h"
 #include "ctran/trace/served.h"
 #include "torchcomms/csrc/current_stream.hpp"
 #include "torchcomms/csrc/data_type.hpp"
@@ -225,7 +226,6 @@ struct CallRecorder::State {
         recording(ctran::SharedMapping::map(memory, ctran::Recording::bytesFor(1)), 1, 0, who),
         trace(recording),
         choice(recording.choice(backend.getBackendName(), "the communicator's backend")),
-        inGraph(recording.choice(backend.getBackendName(), kCaptured)),
         device(backend.getDevice()),
         isOnCpu(device.is_cpu()),
         name(who.name),
@@ -234,7 +234,7 @@ struct CallRecorder::State {
   const ctran::UniqueFd memory;  ///< by which others find it
   ctran::Recording recording;
   ctran::OverlappingTrace trace;
-  const uint32_t choice, inGraph;
+  const uint32_t choice;
   const at::Device device;
   const bool isOnCpu;
   const std::string name;
@@ -260,16 +260,23 @@ struct CallRecorder::State {
     known.push_back({served, made});
     return made;
   }
-  void served(const Entries& entries, bool isCaptured) {
+  /// `captured`: what to say of a call that has been captured; else null.
+  void served(const Entries& entries, const char* captured) {
     const ctran::Served* const said = ctran::Served::take();
-    if (said == nullptr && !isCaptured) return;
-    uint32_t chosen = inGraph;
-    if (said != nullptr && isCaptured) {
-      chosen = choiceOf({said->algorithm, kCaptured});
-    } else if (said != nullptr) {
-      chosen = choiceOf(*said);
-    }
+    if (said == nullptr && captured == nullptr) return;
+    const std::string algorithm = said != nullptr ? said->algorithm : recording.algorithm(choice);
+    const uint32_t chosen = choiceOf({algorithm, captured != nullptr ? captured : said->why});
     for (const Entry& entry : entries) trace.chose(entry, chosen);
+  }
+  std::vector<ctran::ReplayTrace::Call> replayed(const Entries& entries) {
+    std::vector<ctran::ReplayTrace::Call> calls;
+    for (const Entry& entry : entries) {
+      const auto record = trace.summary(entry);
+      if (!record) continue;
+      calls.push_back({entry.isMessage, entry.position, record->what, record->count, record->bytes,
+                       record->choice});
+    }
+    return calls;
   }
 
   void log(const Entry& entry, int64_t nanos, const char* outcome) {
@@ -398,6 +405,7 @@ CallRecorder::WorkPtr CallRecorder::around(OpName op, const PreHookArgs& args,
                                            c10::function_ref<WorkPtr()> issue) {
   const Entries entries = state_->begin(op, args);
   ctran::Served::take();  // of what nobody has recorded
+  ctran::ReplayTrace::take();
   WorkPtr work;
   try {
     work = issue();
@@ -416,7 +424,12 @@ CallRecorder::WorkPtr CallRecorder::around(OpName op, const PreHookArgs& args,
   state_->prepared(entries);
   if (entries.empty() || !entries.front().isRecorded) return work;
   const bool isOver = work == TorchWorkCompleted::shared();
-  state_->served(entries, isOver && !state_->isOnCpu && stream::isCapturing(state_->device));
+  const auto replays = ctran::ReplayTrace::take();
+  const bool isCaptured = isOver && !state_->isOnCpu && stream::isCapturing(state_->device);
+  state_->served(entries, isCaptured && !replays ? kCaptured : nullptr);
+  if (replays) {
+    replays->write({shared_from_this(), &state_->recording}, state_->replayed(entries));
+  }
   if (isOver) {
     state_->ended(entries);
     return work;

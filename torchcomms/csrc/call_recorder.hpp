@@ -17,7 +17,8 @@ namespace torch::comms {
 ///
 /// The record is in memory of this process alone: no other rank keeps it when the process has
 /// ended. What an operation waits for and what goes to whom only the backend knows; they are not
-/// recorded. Neither are windows.
+/// recorded. Neither are windows. Replays of captured calls are, if the backend makes a
+/// ReplayTrace.
 ///
 /// One thread at a time, as of the communicator; works end on any.
 class CallRecorder : public std::enable_shared_from_this<CallRecorder> {

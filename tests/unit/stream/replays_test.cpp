@@ -3,7 +3,10 @@
 #include <atomic>
 #include <thread>
 
+#include "ctran/os/shared_memory.h"
 #include "ctran/stream/watchdog.h"
+#include "ctran/trace/reader.h"
+#include "ctran/trace/replay_trace.h"
 #include "tests/unit/stream/stream_fixture.h"
 #include "tests/unit/support/ranks.h"
 
@@ -22,6 +25,9 @@ class ReplaysTest : public StreamTest {
         if (isGated) gate.put(first.get());
         replays->leave(*entered, first.get(), isGated ? "all_gather" : "broadcast", isGated ? 2 : 1,
                        kTimeout);
+        const ReplayTrace::Call call{
+            .number = isGated ? 2U : 1U, .count = 10, .bytes = isGated ? 80U : 40U};
+        ReplayTrace::take()->write(recording, {call});
         using Kept = std::pair<std::shared_ptr<Replays>, std::shared_ptr<Replays::Captured>>;
         queue->keepWithGraph(first.get(), std::make_shared<Kept>(replays, entered));
       }
@@ -53,6 +59,43 @@ class ReplaysTest : public StreamTest {
     gpu::check(gpu::Driver::get().graphExecDestroy(graph), "cuGraphExecDestroy");
   }
 
+  /// Looks, and returns the numbers of the operations that have been seen in replays so far; of one
+  /// that runs, negative.
+  std::vector<int64_t> recorded() {
+    replays->mostUrgent(Replays::Clock::now());
+    std::vector<int64_t> numbers;
+    const RankRecording rank = readRecording(memory.get())->ranks.at(0);
+    EXPECT_EQ(rank.replayed, rank.replays.size());
+    for (const auto& one : rank.replays) {
+      const auto number = static_cast<int64_t>(one.position);
+      numbers.push_back(one.ended == 0 ? -number : number);
+      EXPECT_EQ(one.bytes, one.position == 2 ? 80U : 40U);
+      EXPECT_GT(one.started, 0);
+      EXPECT_TRUE(one.ended == 0 || one.ended >= one.started);
+    }
+    return numbers;
+  }
+
+  /// Looks until the second operation runs that comes behind so many records.
+  std::vector<int64_t> runningBehind(size_t records) {
+    std::vector<int64_t> found;
+    const auto giveUp = std::chrono::steady_clock::now() + kGuard;
+    do {
+      found = recorded();
+    } while ((found.size() <= records || found.back() != -2) &&
+             std::chrono::steady_clock::now() < giveUp);
+    return found;
+  }
+
+  void letThrough() {
+    gate.letOnePass();
+    synchronize(first.get());
+  }
+
+  const UniqueFd memory = createSharedMemory("replays", Recording::bytesFor(1));
+  const std::shared_ptr<Recording> recording =
+      std::make_shared<Recording>(SharedMapping::map(memory, Recording::bytesFor(1)), 1, 0,
+                                  Recording::Who{0, 1, "x", "here", 0, 5});
   const std::shared_ptr<Queue> queue = makeQueue();
   const std::shared_ptr<Replays> replays = std::make_shared<Replays>(runtime, 0, queue->events());
 };
@@ -78,6 +121,48 @@ TEST_F(ReplaysTest, AReplayBehindAnotherHasItsOwnTime) {
   EXPECT_EQ(replays->mostUrgent(Replays::Clock::now())->since, since);
   gate.letOnePass();
   EXPECT_GT(running(since).since, since);
+  awaitEnd(graph);
+}
+
+TEST_F(ReplaysTest, AReplayThatRunsHasRecords) {
+  using Numbers = std::vector<int64_t>;
+  const gpu::GraphExec graph = captured();
+  EXPECT_TRUE(readRecording(memory.get())->ranks.at(0).tellsReplays);
+  EXPECT_EQ(recorded(), Numbers{});
+  launch(graph);
+  EXPECT_EQ(runningBehind(1), (Numbers{1, -2}));
+  EXPECT_EQ(recorded(), (Numbers{1, -2}));
+  letThrough();
+  EXPECT_EQ(recorded(), (Numbers{1, 2}));
+  EXPECT_EQ(recorded(), (Numbers{1, 2}));
+  awaitEnd(graph);
+}
+
+TEST_F(ReplaysTest, ReplaysBehindEachOtherHaveTheirOwnRecords) {
+  using Numbers = std::vector<int64_t>;
+  const gpu::GraphExec graph = captured();
+  launch(graph);
+  EXPECT_EQ(runningBehind(1), (Numbers{1, -2}));
+  launch(graph);
+  EXPECT_EQ(recorded(), (Numbers{1, -2}));  // the second has not begun
+  gate.letOnePass();
+  EXPECT_EQ(runningBehind(3), (Numbers{1, 2, 1, -2}));
+  letThrough();
+  EXPECT_EQ(recorded(), (Numbers{1, 2, 1, 2}));
+  awaitEnd(graph);
+}
+
+TEST_F(ReplaysTest, ReplaysBetweenTwoLooksHaveOneRecord) {
+  using Numbers = std::vector<int64_t>;
+  const gpu::GraphExec graph = captured();
+  gate.open();
+  for (int i = 0; i < 3; ++i) launch(graph);
+  synchronize(first.get());
+  EXPECT_EQ(recorded(), (Numbers{1, 2}));
+  EXPECT_EQ(recorded(), (Numbers{1, 2}));
+  launch(graph);
+  synchronize(first.get());
+  EXPECT_EQ(recorded(), (Numbers{1, 2, 1, 2}));
   awaitEnd(graph);
 }
 
