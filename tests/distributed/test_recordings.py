@@ -438,6 +438,73 @@ HAS_CALLED = {"collectives": 4, "operations": [HAS_ENDED]}
 IS_IN = {"collectives": 4, "operations": [operation(**WAITS)]}
 
 
+CAPTURED = operation(started=NOW - 9 * SECOND, ended=NOW - 9 * SECOND, number=3)
+REPLAYS = {"tells_replays": True, "replayed": 2, **HAS_CALLED, "operations": [CAPTURED]}
+RAN = operation(started=NOW - 8 * SECOND, ended=NOW - 7 * SECOND, number=3)
+RUNS = operation(started=NOW - 5 * SECOND, number=3)
+IN_REPLAY = {**REPLAYS, "replays": [RAN, RUNS]}
+OUT_OF_IT = {**REPLAYS, "replays": [RAN]}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "missing"),
+    [
+        ([IN_REPLAY, OUT_OF_IT], [1]),
+        ([IN_REPLAY, {**OUT_OF_IT, "replays": []}], [1]),
+        ([IN_REPLAY, IN_REPLAY], []),
+        ([{**IN_REPLAY, "replays": [RAN, {**RUNS, "kind": "broadcast"}]}, OUT_OF_IT], []),
+        ([{**IN_REPLAY, "replays": [RAN, {**RUNS, "started": NOW - 9}]}, OUT_OF_IT], []),
+        ([IN_REPLAY, {**OUT_OF_IT, "replays": [{**RUNS, "ended": NOW - 9}]}], []),
+        ([IN_REPLAY, {**OUT_OF_IT, "tells_replays": False}], []),
+        ([IN_REPLAY, {**OUT_OF_IT, "off": True}], []),
+        ([IN_REPLAY, {**OUT_OF_IT, "state": "left"}], []),
+        ([OUT_OF_IT, OUT_OF_IT], []),
+    ],
+)
+def test_a_rank_that_does_not_replay_is_named(
+    ranks: list[dict[str, Any]],
+    missing: list[int],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    content = recording(*(rank_of(r, now=NOW, **fields) for r, fields in enumerate(ranks)))
+    found = verdicts_of(content, tmp_path, capsys)
+    assert [v["verdict"] for v in found] == ["missing_rank"] * len(missing)
+    for one in found:
+        assert (one["ranks"], one["waiting"], one["number"]) == (missing, [0], 3)
+        text = "rank 1 has not replayed all_reduce #3 (16 B); rank 0 waits for 5.0 s"
+        assert one["text"] == text
+
+
+def test_replays_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    dead = rank_of(1, now=NOW, **{**IN_REPLAY, "state": "dead"})
+    file = kept(recording(rank_of(0, now=NOW, **IN_REPLAY), dead), tmp_path)
+    assert main(["analyze", file]) == 1
+    assert "it died in a replay of all_reduce #3 (16 B); rank 0 waits" in capsys.readouterr().out
+    assert main(["top", file, "--times", "1"]) == 0
+    assert "5.00        all_reduce(sum, float32, 4 elements), in a replay" in (
+        capsys.readouterr().out
+    )
+    assert main(["trace", file, "-o", str(tmp_path / "line.json")]) == 0
+    events = json.loads((tmp_path / "line.json").read_text())["traceEvents"]
+    threads = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["ph"] == "M"}
+    drawn = [(threads[e["pid"], e["tid"]], e["cat"]) for e in events if e["ph"] == "X"]
+    captured, replayed = ("world", "collective"), ("world: replays", "replay")
+    assert sorted(drawn) == [captured] * 2 + [replayed] * 4
+
+
+def test_top_counts_replays() -> None:
+    rates = top.Rates()
+    ran = [operation(ended=NOW - 10 - n, started=1, bytes=10**6) for n in range(5)]
+    idle = rank_of(1, now=NOW)
+    first = rank_of(0, now=NOW, replays=ran, replayed=5)
+    (row, _), _ = screen_of(rates, first, idle)
+    assert row[3:5] == ["5", "5.0"]
+    later = rank_of(0, now=NOW + SECOND, replays=ran, replayed=45)
+    (row, _), _ = screen_of(rates, later, idle)
+    assert row[3] == "40"
+
+
 def test_a_missing_rank_that_is_in_a_message_is_said_to_be(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

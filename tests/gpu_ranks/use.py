@@ -16,7 +16,8 @@ from harness.operations import OPERATIONS, Arguments, Call
 from gpu_ranks import BACKEND, Make, case
 from torchcomms import ReduceOp, TorchComm, WorkStatus
 from torchcomms.cli.records import job as recorded
-from torchcomms.cli.records.calls import collectives
+from torchcomms.cli.records.calls import collectives, replays
+from torchcomms.cli.records.verdicts import judge
 
 COUNT = 1000
 LATE_SECONDS = 0.3
@@ -92,9 +93,13 @@ def _timed(rank: Rank) -> None:
     comm.finalize()
 
 
+def _seen(name: str, pid: int) -> recorded.Communicator:
+    (found,) = (one for one in recorded.live(pid) if one.name == name)
+    return found
+
+
 def _calls(comm: TorchComm) -> list[dict[str, Any]]:
-    (found,) = (one for one in recorded.live(os.getpid()) if one.name == comm.get_name())
-    calls = collectives(found.ranks[comm.get_rank()])
+    calls = collectives(_seen(comm.get_name(), os.getpid()).ranks[comm.get_rank()])
     return [call for _, call in sorted(calls.items()) if call["kind"] == "all_reduce"]
 
 
@@ -200,6 +205,88 @@ def _replays(rank: Rank, replays: int) -> None:
 @case(world=2)
 def graphs_are_replayed_between_eager_operations(make: Make) -> None:
     make(2).run(_replays, 200)
+
+
+def _recorded(rank: Rank) -> None:
+    os.environ["CTRAN_TRACE_GRAPHS"] = "1"
+    comm = rank.new_comm(BACKEND, "recorded")
+    tensor = _ones(rank)
+
+    def step() -> None:
+        comm.all_reduce(tensor, ReduceOp.MAX, async_op=False)
+        comm.broadcast(tensor, 0, async_op=False)
+
+    replay = rank.gpu().capture(step)
+    calls = [("all_reduce", 1, 4 * COUNT), ("broadcast", 2, 4 * COUNT)]
+
+    def replayed() -> list[dict[str, Any]]:
+        ran = replays(_seen("recorded", os.getpid()).ranks[rank.rank])
+        return [one for one in ran if one["ended"] > 0]
+
+    for number in range(1, 4):
+        replay()
+        rank.synchronize(BACKEND)
+        until(lambda: len(replayed()) >= 2 * number, "records of the replay")  # noqa: B023
+        assert [(o["kind"], o["number"], o["bytes"]) for o in replayed()] == calls * number
+    algorithms = {o["number"]: o["algorithm"] for o in _calls(comm)}
+    for one in replayed():
+        assert one["started"] <= one["ended"]
+        assert one["number"] != 1 or one["algorithm"] == algorithms[1] != ""
+    rank.say("replayed")
+    if rank.rank == 1:
+        rank.listen()  # until it is missed
+    replay()
+    rank.synchronize(BACKEND)
+    until(lambda: len(replayed()) == 8, "records of the last replay")
+    comm.finalize()
+
+
+@case(world=2, breaks=True)
+def replays_are_recorded_and_a_rank_that_does_not_replay_is_named(make: Make) -> None:
+    job = make(2).start(_recorded)
+    assert [job.hear(r) for r in range(2)] == ["replayed"] * 2
+    pid = job.ranks.processes[0].pid
+    assert pid is not None
+    found: list[dict[str, Any]] = []
+
+    def is_missed() -> bool:
+        found[:] = judge(_seen("recorded", pid), 0.2)
+        return bool(found)
+
+    until(is_missed, "rank 1 is missed")
+    (verdict,) = found
+    assert (verdict["verdict"], verdict["ranks"], verdict["waiting"]) == ("missing_rank", [1], [0])
+    assert "rank 1 has not replayed all_reduce #1 (4000 B)" in verdict["text"]
+    job.say(1)
+    job.results()
+
+
+def _broken_replay(rank: Rank) -> None:
+    os.environ["CTRAN_TRACE_GRAPHS"] = "1"
+    comm = rank.new_comm(BACKEND, "breaks")
+    tensor = _ones(rank)
+    replay = rank.gpu().capture(lambda: comm.all_reduce(tensor, ReduceOp.MAX, async_op=False))
+
+    def ends() -> list[bool]:
+        ran = replays(_seen("breaks", os.getpid()).ranks[rank.rank])
+        return [one["ended"] > 0 for one in ran]
+
+    if rank.rank == 0:  # the other one never replays
+        replay()
+        until(lambda: ends() == [False], "a record of the replay that runs")
+        comm.abort()
+        until(lambda: ends() == [True], "its end")
+        rank.say("aborted")
+    else:
+        rank.listen()
+
+
+@case(world=2, breaks=True)
+def a_replay_that_an_abort_ends_is_recorded_as_ended(make: Make) -> None:
+    job = make(2).start(_broken_replay)
+    assert job.hear(0) == "aborted"
+    job.say(1)
+    job.results()
 
 
 def _parts(rank: Rank) -> None:

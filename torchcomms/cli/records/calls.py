@@ -11,12 +11,22 @@ def collectives(rank: dict[str, Any]) -> dict[int, dict[str, Any]]:
     return {o["number"]: o for o in rank["operations"] if not o["message"] and o["number"] > 0}
 
 
+def replays(rank: dict[str, Any]) -> list[dict[str, Any]]:
+    """Captured operations as they ran in replays of their graphs, with the numbers of the calls."""
+    return [{**o, "replay": True} for o in rank.get("replays", [])]
+
+
 def current(rank: dict[str, Any]) -> dict[str, Any] | None:
     """The operation in which a rank is."""
     if rank["state"] != "alive":
         return None
-    running = [o for o in rank["operations"] if o["ended"] == 0]
+    running = [o for o in [*rank["operations"], *replays(rank)] if o["ended"] == 0]
     return min(running, key=lambda o: o["started"]) if running else None
+
+
+def called(operation: dict[str, Any]) -> str:
+    """The call, for people."""
+    return f"{operation['call']}{', in a replay' if operation.get('replay') else ''}"
 
 
 def named(ranks: Iterable[int]) -> str:

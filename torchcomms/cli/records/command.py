@@ -355,6 +355,7 @@ def _data(communicator: job.Communicator, verdicts: list[dict[str, Any]]) -> dic
             {
                 **{key: rank[key] for key in ("rank", "host", "pid", "state", "error")},
                 "calls": rank["collectives"],
+                "replayed": rank.get("replayed", 0),
                 "queued": rank["queued"],
                 "off": rank.get("off", False),
                 "links": rank.get("links", []),

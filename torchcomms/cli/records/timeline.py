@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from torchcomms.cli.records.arrows import End, arrows
+from torchcomms.cli.records.calls import replays
 from torchcomms.cli.records.clocks import host_of
 from torchcomms.cli.records.job import Communicator, process_of, world_numbers
 
-# Added to the number of a communicator: the thread of its messages, and what is between rows.
-_MESSAGES, _ROW = 1000, 2000
+# Added to the number of a communicator: of what the thread is, and what is between rows.
+_THREADS = {"collective": 0, "message": 1000, "replay": 2000}
+_ROW = 3000
 
 
 def events(communicators: Sequence[Communicator], last: float | None = None) -> dict[str, Any]:
@@ -22,7 +24,7 @@ def events(communicators: Sequence[Communicator], last: float | None = None) -> 
             operation["started"] + rank["realtime_offset"]
             for communicator in communicators
             for rank in communicator.ranks.values()
-            for operation in rank["operations"]
+            for operation in [*rank["operations"], *replays(rank)]
         ),
         default=0,
     )
@@ -42,19 +44,24 @@ def events(communicators: Sequence[Communicator], last: float | None = None) -> 
         for r, rank in sorted(communicator.ranks.items()):
             track = tracks[index][r]
             name = communicator.name if r == track else f"{communicator.name}: rank {r}"
-            ends: dict[bool, list[int]] = {False: [], True: []}  # of the last in each row
-            for operation in sorted(rank["operations"], key=lambda o: int(o["started"])):
+            ends: dict[str, list[int]] = {kind: [] for kind in _THREADS}  # of the last in each row
+            operations = [*rank["operations"], *replays(rank)]
+            for operation in sorted(operations, key=lambda o: int(o["started"])):
                 end = operation["ended"] or rank["now"]
                 if last is not None and end < rank["now"] - last * 1e9:
                     continue
-                kind = bool(operation["message"])
+                kind = _kind(operation)
                 row = _row(ends[kind], int(operation["started"]), int(end))
-                place = (track, index + _MESSAGES * kind + _ROW * row)
+                place = (track, index + _THREADS[kind] + _ROW * row)
                 out.append(_event(rank, operation, place, end, since))
-                places[_key(End(r, operation))] = place
-            for kind, what in ((False, name), (True, f"{name}: messages")):
+                if kind != "replay":
+                    places[_key(End(r, operation))] = place
+            threads = {"collective": name, "message": f"{name}: messages"}
+            if ends["replay"]:
+                threads["replay"] = f"{name}: replays"
+            for kind, what in threads.items():
                 for row in range(max(len(ends[kind]), 1)):
-                    thread = index + _MESSAGES * kind + _ROW * row
+                    thread = index + _THREADS[kind] + _ROW * row
                     text = what if row == 0 else f"{what} ({row + 1})"
                     out.append(_name("thread_name", track, thread, text))
         for source, target in arrows(communicator):
@@ -88,6 +95,12 @@ def _tracks(communicators: Sequence[Communicator]) -> list[dict[int, int]]:
 
 def _name(what: str, track: int, thread: int, text: str) -> dict[str, Any]:
     return {"ph": "M", "name": what, "pid": track, "tid": thread, "args": {"name": text}}
+
+
+def _kind(operation: dict[str, Any]) -> str:
+    if operation.get("replay"):
+        return "replay"
+    return "message" if operation["message"] else "collective"
 
 
 def _key(end: End) -> tuple[int, bool, int]:
@@ -137,7 +150,7 @@ def _event(
     return {
         "ph": "X",
         "name": operation["kind"],
-        "cat": "message" if operation["message"] else "collective",
+        "cat": _kind(operation),
         "pid": place[0],
         "tid": place[1],
         "ts": (start + rank["realtime_offset"] - since) / 1000,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from torchcomms.cli.records import terminal
-from torchcomms.cli.records.calls import collectives, current
+from torchcomms.cli.records.calls import called, collectives, current, replays
 from torchcomms.cli.records.job import Communicator
 from torchcomms.cli.records.slow import slowest
 from torchcomms.cli.records.traffic import Way, busiest, traffic
@@ -75,7 +75,7 @@ def _row(rank: dict[str, Any], rate: float | None, columns: dict[str, int]) -> s
     now, begin = rank["now"], _begin(rank)
     seconds = (now - begin) / 1e9
     about = "~" if begin > now - _RATE_NANOS else ""
-    recent = [o for o in collectives(rank).values() if o["ended"] > begin]
+    recent = [o for o in [*collectives(rank).values(), *replays(rank)] if o["ended"] > begin]
     calls = f"{about}{len(recent) / seconds:.0f}" if rate is None else f"{rate:.0f}"
     lives = rank["state"] == "alive"
     waited = sum(
@@ -87,7 +87,7 @@ def _row(rank: dict[str, Any], rate: float | None, columns: dict[str, int]) -> s
     operation = current(rank)
     what, since, whom = rank["state"] if rank["state"] != "alive" else "", "", ""
     if operation is not None:
-        what = operation["call"]
+        what = called(operation)
         since = f"{(now - operation['started']) / 1e9:.2f}"
         if operation["waits_for"] is not None:
             whom = "any" if operation["waits_for"] < 0 else str(operation["waits_for"])
@@ -104,10 +104,10 @@ class Rates:
         self._calls: dict[tuple[str, int], tuple[tuple[Any, ...], int, int]] = {}
 
     def calls(self, communicator: Communicator, rank: dict[str, Any]) -> float | None:
-        """Collectives of a rank, a second; None the first time."""
+        """Collectives and replays of a rank, a second; None the first time."""
         key = communicator.group, rank["rank"]
         process = rank["host"], rank["pid"], rank["process_start"]
-        now, count = int(rank["now"]), int(rank["collectives"])
+        now, count = int(rank["now"]), int(rank["collectives"]) + int(rank.get("replayed", 0))
         before = self._calls.get(key)
         self._calls[key] = process, now, count
         if before is None or before[0] != process or before[1] >= now:

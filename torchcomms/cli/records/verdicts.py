@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from torchcomms.cli.records import processes
-from torchcomms.cli.records.calls import collectives, current, named, verdict
+from torchcomms.cli.records.calls import called, collectives, current, named, replays, verdict
 from torchcomms.cli.records.clocks import host_of
 from torchcomms.cli.records.job import Communicator
 from torchcomms.cli.records.overlap import lost_overlap
@@ -22,6 +22,8 @@ _OWN_COUNTS = (
     "all_to_all_v_dynamic",
     "all_to_all_v_combine",
 )
+# No rank ends one of these before every rank is in it.
+_MEETINGS = ("all_reduce", "barrier", "all_gather", "reduce_scatter", "all_to_all")
 _SECOND = 1_000_000_000
 _SLOW = {"slow_rank", "slow_link", "imbalance", "lost_overlap", "preparation"}
 
@@ -43,7 +45,11 @@ def judge(
     communicators, as a rank that is in an operation of one cannot call those of another."""
     verdicts = [*_dead(communicator), *_different(communicator)]
     if not verdicts:
-        verdicts = [*_missing(communicator, after, job), *_unmatched(communicator, after)]
+        verdicts = [
+            *_missing(communicator, after, job),
+            *_missing_replay(communicator, after, job),
+            *_unmatched(communicator, after),
+        ]
     if not verdicts:
         verdicts = [*_failed(communicator), *slow(communicator), *lost_overlap(communicator)]
         verdicts += preparation(communicator)
@@ -58,10 +64,12 @@ def _dead(communicator: Communicator) -> Iterable[dict[str, Any]]:
     for r, rank in sorted(communicator.ranks.items()):
         if rank["state"] != "dead":
             continue
-        last = max(rank["operations"], key=lambda o: o["started"], default=None)
+        operations = [*rank["operations"], *replays(rank)]
+        last = max(operations, key=lambda o: o["started"], default=None)
         text = f"rank {r} on {rank['host']} is dead"
         if last is not None:
             inside = "in" if last["ended"] == 0 else "after"
+            inside += " a replay of" if last.get("replay") else ""
             text += f"; it died {inside} {_described(last)}"
         waiting = _waiting(communicator)
         if waiting:
@@ -148,33 +156,7 @@ def _missing(
         yield verdict("left", left, text, number=number, waiting=sorted(inside))
         return
     if missing:
-        elsewhere = _elsewhere(communicator, job)
-        # Ranks that are in other operations come when these end, whose own verdicts say why not.
-        to_blame = [r for r in missing if r not in elsewhere] or missing
-        places = {
-            r: [elsewhere[r]] if r in elsewhere else _place(communicator.ranks[r]) for r in missing
-        }
-        text = f"{named(to_blame)} {'has' if len(to_blame) == 1 else 'have'} not called "
-        text += f"{_described(model)}"
-        first = next((r for r in to_blame if places[r]), None)
-        if first is not None:
-            rank = communicator.ranks[first]
-            several = len(set(map(host_of, communicator.ranks.values()))) > 1
-            on = f" on {host_of(rank)}" if several else ""
-            text += f" (rank {first}{on}, process {rank['pid']}: {places[first][0]})"
-        for r in missing:
-            if r not in to_blame:
-                text += f"; rank {r} is {places[r][0]}"
-        text += f"; {named(inside)} {'waits' if len(inside) == 1 else 'wait'} for {seconds:.1f} s"
-        yield verdict(
-            "missing_rank",
-            to_blame,
-            text,
-            number=number,
-            seconds=round(seconds, 3),
-            waiting=sorted(inside),
-            where={str(r): lines for r, lines in places.items()},
-        )
+        yield _absence(communicator, job, missing, inside, model, seconds)
         return
     stopped = {r: _where(communicator.ranks[r]) for r in inside}
     stopped = {r: lines for r, lines in stopped.items() if lines and lines[0].startswith("stopped")}
@@ -195,10 +177,92 @@ def _missing(
         yield verdict("missing_elsewhere", [], text, number=number, waiting=sorted(inside))
 
 
+def _missing_replay(
+    communicator: Communicator, after: float, job: Sequence[Communicator]
+) -> Iterable[dict[str, Any]]:
+    """Ranks that are in no operation for a while, as others are in a captured one that needs them.
+
+    A moment does not tell: the ends of replays are noticed at different times on different ranks.
+    """
+    running = [
+        (r, op)
+        for r, rank in communicator.ranks.items()
+        if rank["state"] == "alive"
+        for op in replays(rank)
+        if op["ended"] == 0 and op["kind"] in _MEETINGS
+    ]
+    if not running:
+        return
+    number = max(op["number"] for _, op in running)
+    inside = {r: op for r, op in running if op["number"] == number}
+    seconds = (
+        max(communicator.ranks[r]["now"] - op["started"] for r, op in inside.items()) / _SECOND
+    )
+    missing = [
+        r
+        for r, rank in communicator.ranks.items()
+        if rank["state"] == "alive" and _tells_replays(rank) and _idle(rank) >= after
+    ]
+    if missing and seconds >= after:
+        model = inside[min(inside)]
+        yield _absence(communicator, job, missing, inside, model, seconds)
+
+
+def _tells_replays(rank: dict[str, Any]) -> bool:
+    return bool(rank.get("tells_replays")) and not rank.get("off")
+
+
+def _idle(rank: dict[str, Any]) -> float:
+    """For how many seconds it has been in no operation."""
+    if current(rank) is not None:
+        return 0.0
+    last = max((o["ended"] for o in [*rank["operations"], *replays(rank)]), default=0)
+    return float(rank["now"] - last) / _SECOND
+
+
+def _absence(
+    communicator: Communicator,
+    job: Sequence[Communicator],
+    missing: Sequence[int],
+    inside: dict[int, dict[str, Any]],
+    model: dict[str, Any],
+    seconds: float,
+) -> dict[str, Any]:
+    """The verdict that ranks `missing` are not where those `inside` are."""
+    elsewhere = _elsewhere(communicator, job)
+    # Ranks that are in other operations come when these end, whose own verdicts say why not.
+    to_blame = [r for r in missing if r not in elsewhere] or missing
+    places = {
+        r: [elsewhere[r]] if r in elsewhere else _place(communicator.ranks[r]) for r in missing
+    }
+    what = "replayed" if model.get("replay") else "called"
+    text = f"{named(to_blame)} {'has' if len(to_blame) == 1 else 'have'} not {what} "
+    text += f"{_described(model)}"
+    first = next((r for r in to_blame if places[r]), None)
+    if first is not None:
+        rank = communicator.ranks[first]
+        several = len(set(map(host_of, communicator.ranks.values()))) > 1
+        on = f" on {host_of(rank)}" if several else ""
+        text += f" (rank {first}{on}, process {rank['pid']}: {places[first][0]})"
+    for r in missing:
+        if r not in to_blame:
+            text += f"; rank {r} is {places[r][0]}"
+    text += f"; {named(inside)} {'waits' if len(inside) == 1 else 'wait'} for {seconds:.1f} s"
+    return verdict(
+        "missing_rank",
+        to_blame,
+        text,
+        number=model["number"],
+        seconds=round(seconds, 3),
+        waiting=sorted(inside),
+        where={str(r): lines for r, lines in places.items()},
+    )
+
+
 def _place(rank: dict[str, Any]) -> list[str]:
-    """Of a rank that is in no collective: the message in which it is, and where."""
-    message = current(rank)
-    return [*([] if message is None else [f"in {message['call']}"]), *_where(rank)]
+    """Of a rank that is in no collective: the message or replay in which it is, and where."""
+    inside = current(rank)
+    return [*([] if inside is None else [f"in {called(inside)}"]), *_where(rank)]
 
 
 def _where(rank: dict[str, Any]) -> list[str]:
