@@ -24,6 +24,7 @@ from torchcomms._slurm import first_host
 _METHOD = "TORCHCOMM_BOOTSTRAP_RANKSIZE_QUERY_METHOD"
 _PAUSE_SECONDS = 0.02
 _OWN_NAME_SECONDS = 10.0
+_SERVES_ELSEWHERE = "is the host this one, that of rank 0, and the port free?"
 _MOST_RANKS = 1 << 20
 
 
@@ -279,7 +280,7 @@ def _tcp_store(host: str, port: int, serves: bool, prefix: str, timeout: timedel
             raise hinted(
                 CommError,
                 f"Could not {'serve' if serves else 'reach'} the store at {host}:{port}: {error}",
-                hint="is the host this one, and the port free?" if serves else "is it a TCPStore?",
+                hint=_SERVES_ELSEWHERE if serves else "is it a TCPStore?",
             ) from error
 
     store = _shared(f"{host}:{port}", connect)
@@ -311,6 +312,14 @@ def _construct(host: str, port: int, serves: bool, timeout: timedelta, deadline:
 
     threading.Thread(target=run, name="TCPStore", daemon=True).start()
     if not wait([made], max(0.0, deadline - time.monotonic())).done:
+        if serves:
+            raise hinted(
+                CommTimeoutError,
+                f"Could not serve the store at {host}:{port}: this rank did not reach itself there "
+                f"for {timeout}",
+                ranks=[0],
+                hint=_SERVES_ELSEWHERE,
+            )
         raise hinted(
             CommTimeoutError,
             f"Something listens at {host}:{port}, but does not answer as a TCPStore: waited for "

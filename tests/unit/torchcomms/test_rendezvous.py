@@ -232,6 +232,13 @@ def test_the_host_of_rank_0_does_not_resolve(
         _rendezvous.resolve("x", None, timedelta(milliseconds=100))
 
 
+def test_the_address_is_of_another_host_than_rank_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    nobodys = "192.0.2.1"  # RFC 5737
+    put(monkeypatch, RANK=0, WORLD_SIZE=2, MASTER_ADDR=nobodys, MASTER_PORT=free_port())
+    with pytest.raises(CommError, match=r"(?s)Could not serve the store at 192.*host this one"):
+        _rendezvous.resolve("x", None, timedelta(milliseconds=300))
+
+
 def test_something_else_listens_and_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
