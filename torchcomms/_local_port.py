@@ -45,10 +45,10 @@ class _Process:
     @staticmethod
     def read(pid: int) -> "_Process | None":
         try:
-            text = Path(f"/proc/{pid}/stat").read_text()
+            text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
         except OSError:
             return None
-        # The name is in parentheses and may contain any character, a parenthesis too.
+        # The name is in parentheses and may contain any bytes, a parenthesis too.
         name = text[text.index("(") + 1 : text.rindex(")")]
         fields = text[text.rindex(")") + 1 :].split()
         return _Process(pid, name, parent=int(fields[1]), started=fields[19])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -69,6 +70,8 @@ def _run(parsed: argparse.Namespace, given: Sequence[str]) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # µ is not in every locale
     given = sys.argv[1:] if arguments is None else list(arguments)
     parsed = parser().parse_args(given)
     try:

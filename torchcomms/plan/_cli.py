@@ -482,7 +482,7 @@ def _ask(arguments: argparse.Namespace, plan: Asked) -> int:
         elif arguments.do == "simulate":
             print(timeline, end="")
         elif arguments.output:
-            arguments.output.write_text(timeline.svg())
+            arguments.output.write_text(timeline.svg(), encoding="utf-8")
         else:
             print(timeline.svg(), end="")
     return 0

@@ -16,8 +16,9 @@ import torch
 from harness.programs import COMMAND, finish, python_path, start
 
 import torchcomms
-from torchcomms import cli
+from torchcomms import _local_port, cli
 from torchcomms.cli import completion
+from torchcomms.cli.records import processes
 
 
 def _parsers(
@@ -139,6 +140,27 @@ def test_what_needs_no_torch_does_without(tmp_path: Path, arguments: list[str], 
     environ = {"PYTHONPATH": python_path(tmp_path)}
     ended = finish(start([COMMAND, *arguments], tmp_path, environ))
     assert said in ended.out + ended.err
+
+
+def test_what_a_terminal_cannot_show_is_replaced(tmp_path: Path) -> None:
+    command = [COMMAND, "plan", "draw", "all_reduce.ring:2"]
+    ended = finish(start(command, tmp_path, {"PYTHONIOENCODING": "ascii"}))
+    assert (ended.code, ended.err) == (0, "")
+    assert " ?s" in ended.out, "µs"
+
+
+def test_names_of_processes_are_any_bytes() -> None:
+    name, me = Path("/proc/self/comm"), os.getpid()
+    before = name.read_bytes()
+    name.write_bytes(b"caf\xc3")  # cut in the middle of a character
+    try:
+        assert processes.inner_pid(me) == me
+        assert "computes" in processes.where(me, stacks=False)
+        process = _local_port._Process.read(me)
+        assert process is not None
+        assert process.parent == os.getppid()
+    finally:
+        name.write_bytes(before)
 
 
 def test_a_reader_that_has_enough_is_no_error() -> None:

@@ -8,6 +8,7 @@ import stat
 import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 from torchcomms.cli.records import terminal
 
@@ -36,12 +37,16 @@ def memories(pid: int) -> Iterator[str]:
                     yield path
 
 
-def _stat(pid: int) -> list[str]:
+def _told(pid: int, what: str) -> str:
+    """By the kernel: "" of a process that is not there. Names of processes are any bytes."""
     try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()
+        return Path(f"/proc/{pid}/{what}").read_text(errors="replace")
     except OSError:
-        return []
+        return ""
+
+
+def _stat(pid: int) -> list[str]:
+    return _told(pid, "stat").rpartition(")")[2].split()
 
 
 def lives(pid: int, start: int) -> bool:
@@ -52,10 +57,9 @@ def lives(pid: int, start: int) -> bool:
 
 def inner_pid(pid: int) -> int:
     """What a process in a container calls itself."""
-    with suppress(OSError), open(f"/proc/{pid}/status") as file:
-        for line in file:
-            if line.startswith("NSpid:"):
-                return int(line.split()[-1])
+    for line in _told(pid, "status").splitlines():
+        if line.startswith("NSpid:"):
+            return int(line.split()[-1])
     return pid
 
 
@@ -69,10 +73,9 @@ def where(pid: int, *, stacks: bool = True) -> list[str]:
     if stacks:
         lines += _python_stack(pid)
     if not lines:
-        with suppress(OSError), open(f"/proc/{pid}/wchan") as file:
-            function = file.read().strip()
-            if function not in ("", "0"):
-                lines.append(f"sleeps in the kernel, in {function}")
+        function = _told(pid, "wchan").strip()
+        if function not in ("", "0"):
+            lines.append(f"sleeps in the kernel, in {function}")
     if not lines and fields and fields[0] == "R":
         lines.append("computes")
     return lines
