@@ -96,7 +96,7 @@ class TreeAttempt {
       } catch (const Error& error) {
         if (error.kind() != ErrorKind::Timeout) throw;
         if (timeLeft(deadline).count() > 0) return std::nullopt;
-        throw didNotCome(options_, tree_.parent(), error.what());
+        throw didNotCome(options_, tree_.parent(), error.message());
       }
       parent.key = root_.key;
     }
@@ -124,7 +124,8 @@ HostGroup follow(const CommunicatorOptions& options, const std::string& key, Dea
       text = options.store->get(key, left);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::Timeout) throw;
-      throw didNotCome(options, attempt ? BootstrapTree::parentOf(options.rank) : 0, error.what());
+      throw didNotCome(options, attempt ? BootstrapTree::parentOf(options.rank) : 0,
+                       error.message());
     }
     NotJoined reason;
     const LeaderAddress root = LeaderAddress::parse(text);

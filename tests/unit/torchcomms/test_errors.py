@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pickle
+from datetime import timedelta
 
 import pytest
+from torch.distributed import HashStore
 
 import torchcomms
 from torchcomms import AbortedError, CommError, CommTimeoutError, MismatchError, PeerLostError
@@ -34,3 +36,15 @@ def test_defaults() -> None:
     assert error.ranks == []
     assert error.op == ""
     assert error.hint == ""
+
+
+def test_a_rank_0_that_does_not_come_is_told_with_one_hint(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TORCHCOMM_RANK", "1")
+    monkeypatch.setenv("TORCHCOMM_SIZE", "2")
+    store, short = HashStore(), timedelta(milliseconds=100)
+    with pytest.raises(CommTimeoutError) as raised:
+        torchcomms.new_comm("ctran", "cpu", "nobody comes", store=store, timeout=short)
+    assert raised.value.ranks == [0]
+    assert str(raised.value).count("hint: ") == 1
