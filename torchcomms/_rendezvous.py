@@ -271,7 +271,7 @@ def _tcp_store(host: str, port: int, serves: bool, prefix: str, timeout: timedel
         if serves:
             _wait_for_own_name(host, port, timeout)
         else:
-            _wait_for_server(host, port, timeout)
+            _wait_for_server(host, port, timeout, deadline)
         try:
             return _construct(host, port, serves, timeout, deadline)
         except CommTimeoutError:
@@ -320,6 +320,7 @@ def _construct(host: str, port: int, serves: bool, timeout: timedelta, deadline:
                 ranks=[0],
                 hint=_SERVES_ELSEWHERE,
             )
+        _wait_for_server(host, port, timeout, deadline)  # raises if it has gone
         raise hinted(
             CommTimeoutError,
             f"Something listens at {host}:{port}, but does not answer as a TCPStore: waited for "
@@ -353,9 +354,8 @@ def _unresolved(host: str, error: Exception) -> CommError:
     )
 
 
-def _wait_for_server(host: str, port: int, timeout: timedelta) -> None:
+def _wait_for_server(host: str, port: int, timeout: timedelta, deadline: float) -> None:
     """Until somebody listens there. (TCPStore waits as well, but deaf to Ctrl-C.)"""
-    deadline = time.monotonic() + timeout.total_seconds()
     while True:
         try:
             socket.create_connection((host, port), timeout=1).close()

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
@@ -245,6 +246,26 @@ def test_something_else_listens_and_is_silent(monkeypatch: pytest.MonkeyPatch) -
         put(monkeypatch, RANK=1, WORLD_SIZE=2, MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
         with pytest.raises(CommTimeoutError, match=f"listens at 127.0.0.1:{port}, but") as raised:
             _rendezvous.resolve("x", None, timedelta(milliseconds=300))
+    assert raised.value.ranks == [0]
+
+
+def test_rank_0_ends_while_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as thread:
+        listener.settimeout(SECONDS.total_seconds())
+        port = listener.getsockname()[1]
+
+        def end_when_asked() -> None:
+            probe, _ = listener.accept()
+            probe.close()
+            asks, _ = listener.accept()
+            listener.close()
+            asks.close()
+
+        ended = thread.submit(end_when_asked)
+        put(monkeypatch, RANK=1, WORLD_SIZE=2, MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+        with pytest.raises(CommTimeoutError, match="Nobody serves the store") as raised:
+            _rendezvous.resolve("x", None, timedelta(seconds=2))
+        ended.result()
     assert raised.value.ranks == [0]
 
 
