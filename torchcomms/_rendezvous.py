@@ -26,6 +26,7 @@ _PAUSE_SECONDS = 0.02
 _OWN_NAME_SECONDS = 10.0
 _SERVES_ELSEWHERE = "is the host this one, that of rank 0, and the port free?"
 _MOST_RANKS = 1 << 20
+_SPARE = timedelta(minutes=1)
 
 
 @dataclass(frozen=True)
@@ -290,7 +291,8 @@ def _tcp_store(host: str, port: int, serves: bool, prefix: str, timeout: timedel
 def _construct(host: str, port: int, serves: bool, timeout: timedelta, deadline: float) -> TCPStore:
     """The constructor waits for the server's answer without a deadline, and deaf to Ctrl-C.
 
-    So a thread runs it, which is left behind when the answer does not come.
+    So a thread runs it, which is left behind when the answer does not come. Its own timeout is
+    longer: a thread that returns to Python while the interpreter ends would abort the process.
     """
     made: Future[TCPStore] = Future()
 
@@ -301,10 +303,11 @@ def _construct(host: str, port: int, serves: bool, timeout: timedelta, deadline:
                 host,
                 port,
                 is_master=serves,
-                timeout=timeout,
+                timeout=timeout + _SPARE,
                 wait_for_workers=False,
                 multi_tenant=serves,
             )
+            store.set_timeout(timeout)
         except Exception as error:
             made.set_exception(error)
         else:

@@ -240,6 +240,31 @@ def test_the_address_is_of_another_host_than_rank_0(monkeypatch: pytest.MonkeyPa
         _rendezvous.resolve("x", None, timedelta(milliseconds=300))
 
 
+# Ends with the error that the store cannot be reached, and takes two seconds to end.
+REACHES_NOBODY = """
+import time
+from datetime import timedelta
+from torchcomms import _rendezvous
+
+class End:
+    def __del__(self, sleep=time.sleep):
+        sleep(2)
+
+end = End()
+_rendezvous.resolve("x", None, timedelta(seconds=1))
+"""
+
+
+def test_a_program_ends_with_the_error_that_it_got(tmp_path: Path) -> None:
+    place = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "192.0.2.1"}
+    command = [sys.executable, "-c", REACHES_NOBODY]
+    ended = programs.finish(
+        programs.start(command, tmp_path, {**place, "MASTER_PORT": str(free_port())})
+    )
+    assert ended.code == 1
+    assert "CommTimeoutError: Could not serve the store" in ended.err
+
+
 def test_something_else_listens_and_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
