@@ -48,3 +48,10 @@ def test_a_rank_0_that_does_not_come_is_told_with_one_hint(
         torchcomms.new_comm("ctran", "cpu", "nobody comes", store=store, timeout=short)
     assert raised.value.ranks == [0]
     assert str(raised.value).count("hint: ") == 1
+
+
+def test_a_gloo_that_cannot_be_made_says_what_to_look_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "nosuch")  # torch's own variable
+    with pytest.raises(CommError, match="Gloo could not be made") as raised:
+        torchcomms.new_comm("gloo", "cpu", "nowhere")
+    assert "torchcomms doctor" in raised.value.hint

@@ -49,8 +49,11 @@ c10::intrusive_ptr<c10d::Backend> makeGloo(const c10::intrusive_ptr<c10d::Store>
     if (size > 1) backend->barrier()->wait();
     return backend;
   } catch (std::exception& error) {  // of Python, or of Gloo
-    throw ctran::Error(ctran::ErrorKind::System,
-                       std::string("PyTorch's Gloo could not be made: ") + error.what());
+    throw ctran::Error(
+        ctran::ErrorKind::System, std::string("PyTorch's Gloo could not be made: ") + error.what(),
+        {}, {},
+        "if hosts do not reach each other, `torchcomms doctor` on each says why; see "
+        "TORCHCOMM_GLOO_INTERFACE");
   }
 }
 
