@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any, Protocol
 
 import torch
@@ -11,6 +12,8 @@ from torch import Tensor
 
 import torchcomms
 from torchcomms import ReduceOp
+
+_TIMEOUT = timedelta(minutes=5)  # of torch.distributed; Gloo's own is 30 minutes
 
 
 class Library(Protocol):
@@ -105,9 +108,9 @@ class Distributed:
         if not dist.is_backend_available(backend):
             raise ValueError(f"this torch has no backend '{backend}' of torch.distributed")
         if not dist.is_initialized():
-            dist.init_process_group("mpi" if backend == "mpi" else "gloo")
+            dist.init_process_group("mpi" if backend == "mpi" else "gloo", timeout=_TIMEOUT)
         # None on ranks outside of a group, which there are none of here.
-        self._group: Any = dist.new_group(backend=backend)
+        self._group: Any = dist.new_group(backend=backend, timeout=_TIMEOUT)
 
     def all_reduce(self, tensor: Tensor, op: str) -> None:
         dist.all_reduce(tensor, getattr(dist.ReduceOp, op.upper()), self._group)
