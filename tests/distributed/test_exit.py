@@ -1,4 +1,4 @@
-"""How programs end, in interpreters of their own: nothing hangs, nothing is said without need."""
+"""How programs end: nothing hangs, nothing is said without need."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from harness.failing import until
-from harness.programs import Program, kill, run_ranks
-from harness.ranks import state_of
+from harness.programs import Ended, forks_of_ranks, run_forks
 
 import torchcomms
 
@@ -88,28 +86,58 @@ work.wait()
 }
 
 
+def ends_of(programs: dict[str, str], folder: Path) -> dict[str, list[Ended]]:
+    """How two ranks of each end."""
+    return run_forks(
+        {name: forks_of_ranks(program, 2, folder) for name, program in programs.items()}, folder
+    )
+
+
 @pytest.mark.parametrize("backend", ["ctran", "gloo"])
-@pytest.mark.parametrize("ending", ENDINGS)
-def test_end_is_clean(tmp_path: Path, ending: str, backend: str) -> None:
+def test_end_is_clean(tmp_path: Path, backend: str) -> None:
     if not torchcomms.is_backend_built(backend):
         pytest.skip("built with USE_GLOO=0")
-    program = PRELUDE.replace('"ctran"', f'"{backend}"') + ENDINGS[ending]
-    for ended in run_ranks(program, 2, tmp_path):
-        assert (ended.code, ended.err) == (0, "")
+    prelude = PRELUDE.replace('"ctran"', f'"{backend}"')
+    found = ends_of({name: prelude + ending for name, ending in ENDINGS.items()}, tmp_path)
+    for ending, ranks in found.items():
+        assert [(one.code, one.err) for one in ranks] == [(0, "")] * 2, ending
 
+
+# Ranks that stay until rank 0 has ended. They ask for its state, and may send it a signal.
+STAYING = """
+import os, signal, time
+
+def state_of_rank_0():
+    try:
+        with open(f"/proc/{int(options.store.get('pid'))}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return "X"
+
+def until_rank_0_is(states):
+    while state_of_rank_0() not in states:
+        time.sleep(0.01)
+
+def stay():
+    until_rank_0_is("ZX")
+    os._exit(0)
+
+def tell():
+    options.store.set("pid", str(os.getpid()))
+"""
 
 PENDING = """
 # The other ranks never join this.
-work = comm.all_reduce(torch.ones(1000), ReduceOp.SUM, async_op=True) if rank == 0 else None
-print("issued", flush=True)
 if rank != 0:
-    sys.stdin.read()  # as long as the test wants
+    stay()
+work = comm.all_reduce(torch.ones(1000), ReduceOp.SUM, async_op=True)
+tell()
 """
 
 
 WAITING = """
 # Threads that wait for what the other ranks never join.
-import threading, time
+import threading
 
 def one_call():
     comm.all_reduce(torch.ones(1000), ReduceOp.SUM, async_op=False)
@@ -119,13 +147,12 @@ def many_calls():
         own.all_reduce(tensor, ReduceOp.SUM, async_op=True).wait()
 
 own = torchcomms.new_comm("ctran", torch.device("cpu"), "own")
-if rank == 0:
-    for target in (one_call, many_calls, many_calls):
-        threading.Thread(target=target, daemon=True).start()
-    time.sleep(0.5)
-print("issued", flush=True)
 if rank != 0:
-    sys.stdin.read()
+    stay()
+for target in (one_call, many_calls, many_calls):
+    threading.Thread(target=target, daemon=True).start()
+time.sleep(0.5)
+tell()
 """
 
 # Threads in calls that go on, and let go of tensors, while the interpreter goes. (Calls of torch
@@ -150,61 +177,40 @@ time.sleep(0.5)
 """
 
 
-@pytest.mark.parametrize("attempt", range(3))
-def test_threads_in_calls_do_not_break_the_end(tmp_path: Path, attempt: int) -> None:
-    for ended in run_ranks(PRELUDE + BUSY, 2, tmp_path):
-        assert (ended.code, ended.err) == (0, "")
+def test_threads_in_calls_do_not_break_the_end(tmp_path: Path) -> None:
+    found = ends_of({f"attempt {attempt}": PRELUDE + BUSY for attempt in range(3)}, tmp_path)
+    for attempt, ranks in found.items():
+        assert [(one.code, one.err) for one in ranks] == [(0, "")] * 2, attempt
 
 
-@pytest.mark.parametrize("ending", [PENDING, WAITING], ids=["works", "threads that wait"])
-def test_what_is_pending_does_not_keep_a_program_from_ending(tmp_path: Path, ending: str) -> None:
-    store = str(tmp_path / "store")
-    folder = tmp_path / "programs"
-    folder.mkdir()
-    programs = [Program(PRELUDE + ending, folder, [str(r), "2", store]) for r in range(2)]
-    try:
-        assert programs[1].first_line() == "issued"
-        ended = programs[0].end()
-        assert (ended.code, ended.err) == (0, "")
-    finally:
-        for program in programs:
-            kill(program.process)
-            program.process.communicate()
+def test_what_is_pending_does_not_keep_a_program_from_ending(tmp_path: Path) -> None:
+    endings = {"works": PENDING, "threads that wait": WAITING}
+    programs = {name: PRELUDE + STAYING + ending for name, ending in endings.items()}
+    for ending, ranks in ends_of(programs, tmp_path).items():
+        assert [(one.code, one.err) for one in ranks] == [(0, "")] * 2, ending
 
 
 INTERRUPTED = """
-print("calling", flush=True)
 if rank != 0:
-    sys.stdin.read()
+    until_rank_0_is("S")
+    os.kill(int(options.store.get("pid")), signal.SIGINT)
+    stay()
+tell()
 {call}
 """
 
+BLOCKED = [
+    "comm.all_reduce(tensor, ReduceOp.SUM, async_op=False)",
+    "comm.all_reduce(tensor, ReduceOp.SUM, async_op=True).wait()",
+    "comm.split([0, 1], 'child')",
+    "comm.all_reduce(tensor, ReduceOp.SUM, async_op=True); comm.finalize()",
+    "torchcomms.new_comm('ctran', torch.device('cpu'), 'second', options=options)",
+]
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        "comm.all_reduce(tensor, ReduceOp.SUM, async_op=False)",
-        "comm.all_reduce(tensor, ReduceOp.SUM, async_op=True).wait()",
-        "comm.split([0, 1], 'child')",
-        "comm.all_reduce(tensor, ReduceOp.SUM, async_op=True); comm.finalize()",
-        "torchcomms.new_comm('ctran', torch.device('cpu'), 'second', options=options)",
-    ],
-)
-def test_ctrl_c_ends_a_blocked_program(tmp_path: Path, call: str) -> None:
-    store = str(tmp_path / "store")
-    folder = tmp_path / "programs"
-    folder.mkdir()
-    source = PRELUDE + INTERRUPTED.format(call=call)
-    programs = [Program(source, folder, [str(r), "2", store]) for r in range(2)]
-    try:
-        for program in programs:
-            assert program.first_line() == "calling"
-        until(lambda: state_of(programs[0].pid) == "S", "rank 0 blocks")
-        programs[0].process.send_signal(signal.SIGINT)
-        ended = programs[0].end()
-        assert ended.code == -signal.SIGINT
-        assert "KeyboardInterrupt" in ended.err
-    finally:
-        for program in programs:
-            kill(program.process)
-            program.process.communicate()
+
+def test_ctrl_c_ends_a_blocked_program(tmp_path: Path) -> None:
+    programs = {call: PRELUDE + STAYING + INTERRUPTED.format(call=call) for call in BLOCKED}
+    for call, (ended, other) in ends_of(programs, tmp_path).items():
+        assert ended.code == -signal.SIGINT, (call, ended)
+        assert "KeyboardInterrupt" in ended.err, (call, ended)
+        assert (other.code, other.err) == (0, ""), (call, other)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -9,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 COMMAND = str(Path(sys.executable).with_name("torchcomms"))
@@ -114,6 +115,49 @@ def run_ranks(source: str, world: int, folder: Path, **env: str) -> list[Ended]:
         finally:
             for program in programs:
                 kill(program.process)
+
+
+@dataclass(frozen=True)
+class Fork:
+    """A program for `run_forks`."""
+
+    source: str
+    arguments: Sequence[str] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+def forks_of_ranks(source: str, world: int, folder: Path, **env: str) -> list[Fork]:
+    """A program as every rank of a world, as `run_ranks` runs it."""
+    store = f"{tempfile.mkdtemp(dir=folder)}/store"
+    return [Fork(source, [str(rank), str(world), store], env) for rank in range(world)]
+
+
+def run_forks(jobs: Mapping[str, Sequence[Fork]], folder: Path) -> dict[str, list[Ended]]:
+    """How the programs of each job end, which run together; one job runs after the other.
+
+    All are forks of one interpreter that has imported torchcomms: a start takes seconds. Variables
+    are set in the fork, which is too late for those that are read where torch is imported.
+    """
+    with tempfile.TemporaryDirectory(dir=folder) as name:
+        written = {
+            job: [(one.source, one.arguments, dict(one.env)) for one in forks]
+            for job, forks in jobs.items()
+        }
+        Path(name, "jobs.json").write_text(json.dumps(written))
+        command = [sys.executable, str(Path(__file__).with_name("forks.py")), name]
+        ended = finish(start(command, folder, {}))
+        assert (ended.code, ended.err) == (0, ""), ended
+        return {
+            job: [
+                Ended(
+                    code,
+                    Path(name, f"{number}.{rank}.out").read_text(),
+                    Path(name, f"{number}.{rank}.err").read_text(),
+                )
+                for rank, code in enumerate(json.loads(Path(name, f"{number}.codes").read_text()))
+            ]
+            for number, job in enumerate(jobs)
+        }
 
 
 def torchrun(file: Path, processes: int, folder: Path, guard: float = GUARD_SECONDS) -> Ended:

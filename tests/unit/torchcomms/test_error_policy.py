@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
+from pathlib import Path
 
-import pytest
+from harness.programs import Ended, Fork, run_forks
 
 # Rank 0 issues an operation to which rank 1, a thread of the same process, never comes.
 PROGRAM = """
@@ -75,56 +73,7 @@ while tensor._use_count() > free: pass
 }
 
 
-def run(body: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", PROGRAM, body],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-
-
-@pytest.mark.parametrize("event", EVENTS)
-def test_an_error_that_nobody_sees_ends_the_process(event: str) -> None:
-    result = run(EVENTS[event], TORCHCOMM_ERROR_GRACE_SECONDS="0.1", TORCHCOMM_ABORT_ON_ERROR="1")
-    assert "issued" in result.stdout
-    assert "survived" not in result.stdout
-    assert result.returncode == -signal.SIGABRT, result.stderr
-    assert "communicator 'default' (ctran)" in result.stderr
-    assert "failed and nobody looked at its work" in result.stderr
-    assert "timed out" in result.stderr
-    assert "TORCHCOMM_ABORT_ON_ERROR=0" in result.stderr
-
-
-@pytest.mark.parametrize("how", SEEN)
-def test_an_error_that_is_seen_does_not(how: str) -> None:
-    # Its work is dropped at the end: the process would not survive that, had it not been seen.
-    result = run(
-        SEEN[how] + "\nwork = None",
-        TORCHCOMM_ERROR_GRACE_SECONDS="100",
-        TORCHCOMM_ABORT_ON_ERROR="1",
-    )
-    assert result.returncode == 0, result.stderr
-    assert "survived" in result.stdout
-
-
-def test_the_program_may_choose_to_go_on() -> None:
-    body = "work = issue(); until_it_has_failed(work); del work\nissue = None"
-    result = run(body, TORCHCOMM_ERROR_GRACE_SECONDS="0", TORCHCOMM_ABORT_ON_ERROR="0")
-    assert result.returncode == 0, result.stderr
-    assert "survived" in result.stdout
-
-
-def test_nonsense_is_refused_where_the_communicator_is_made() -> None:
-    result = run("pass", TORCHCOMM_ERROR_GRACE_SECONDS="a while")
-    assert result.returncode == 1
-    assert "TORCHCOMM_ERROR_GRACE_SECONDS='a while' is not a number of seconds" in result.stderr
-
-
-def test_an_error_does_not_wait_for_hooks_that_take_long() -> None:
-    body = """
+HOOK_WAITS = """
 import threading
 seen = threading.Event()
 comm.register_abort_hook(lambda: print("told before" if seen.wait(60) else "held up", flush=True))
@@ -133,20 +82,58 @@ try: work.wait()
 except torchcomms.CommError: seen.set()
 else: raise SystemExit("no error")
 """
-    result = run(body, TORCHCOMM_ERROR_GRACE_SECONDS="1.5", TORCHCOMM_ABORT_ON_ERROR="1")
-    assert result.returncode == 0, result.stderr
-    assert "survived" in result.stdout
-    assert "told before" in result.stdout
-
-
-def test_the_process_ends_when_its_abort_hooks_have_ended() -> None:
-    body = """
+HOOK_IS_SLOW = """
 import time
 comm.register_abort_hook(lambda: (time.sleep(3), print("dumped", flush=True)))
 work = issue()
 try: work.wait()
 except torchcomms.CommError: pass
 """
-    result = run(body, TORCHCOMM_ERROR_GRACE_SECONDS="10", TORCHCOMM_ABORT_ON_ERROR="1")
-    assert result.returncode == 0, result.stderr
-    assert "dumped" in result.stdout
+
+
+def settings(grace: str, abort: str = "1") -> dict[str, str]:
+    return {"TORCHCOMM_ERROR_GRACE_SECONDS": grace, "TORCHCOMM_ABORT_ON_ERROR": abort}
+
+
+def run(cases: dict[str, tuple[str, dict[str, str]]], folder: Path) -> dict[str, Ended]:
+    jobs = {name: [Fork(PROGRAM, [body], env)] for name, (body, env) in cases.items()}
+    return {name: ended for name, (ended,) in run_forks(jobs, folder).items()}
+
+
+def test_an_error_that_nobody_sees_ends_the_process(tmp_path: Path) -> None:
+    cases = {event: (body, settings("0.1")) for event, body in EVENTS.items()}
+    for event, ended in run(cases, tmp_path).items():
+        assert ended.code == -signal.SIGABRT, (event, ended)
+        assert ended.out == "issued\n", event
+        for said in (
+            "communicator 'default' (ctran)",
+            "failed and nobody looked at its work",
+            "timed out",
+            "TORCHCOMM_ABORT_ON_ERROR=0",
+        ):
+            assert said in ended.err, (event, ended)
+
+
+def test_an_error_that_is_seen_does_not(tmp_path: Path) -> None:
+    # Its work is dropped at the end: the process would not survive that, had it not been seen.
+    cases = {how: (body + "\nwork = None", settings("100")) for how, body in SEEN.items()}
+    for how, ended in run(cases, tmp_path).items():
+        assert (ended.code, ended.out) == (0, "issued\nsurvived\n"), (how, ended)
+
+
+def test_settings_and_hooks(tmp_path: Path) -> None:
+    dropped = "work = issue(); until_it_has_failed(work); del work\nissue = None"
+    cases = {
+        "the program may choose to go on": (dropped, settings("0", abort="0")),
+        "an error does not wait for hooks that take long": (HOOK_WAITS, settings("1.5")),
+        "the process ends when its abort hooks have ended": (HOOK_IS_SLOW, settings("10")),
+        "nonsense is refused where the communicator is made": ("pass", settings("a while")),
+    }
+    said = [(0, "survived"), (0, "told before"), (0, "dumped"), (1, "")]
+    found = run(cases, tmp_path)
+    for (name, ended), (code, line) in zip(found.items(), said, strict=True):
+        assert ended.code == code, (name, ended)
+        assert line in ended.out, (name, ended)
+        assert ("survived" in ended.out) == (code == 0), (name, ended)
+    says = "TORCHCOMM_ERROR_GRACE_SECONDS='a while' is not a number of seconds"
+    assert says in ended.err
