@@ -15,7 +15,6 @@ import torch  # noqa: F401
 
 import torchcomms  # noqa: F401
 
-
 Program = tuple[str, list[str], dict[str, str]]
 
 

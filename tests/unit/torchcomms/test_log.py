@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from harness.ports import free_port
+from harness.programs import Ended, Fork, Program, run_forks
 
 import torchcomms
 
@@ -36,41 +35,71 @@ torchcomms.new_comm("gloo", torch.device("cpu"), hints=hints).finalize()
 """
 
 
-def ranks(
-    folder: Path, count: int, *arguments: str, text: str = PROGRAM, **environment: str
-) -> subprocess.CompletedProcess[str]:
-    program = folder / "program.py"
-    program.write_text(text)
-    launcher = ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}")
-    ours = ("TORCHCOMM", "CTRAN")
-    clean = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
-    done = subprocess.run(
-        [sys.executable, *(launcher if count > 1 else ()), program, *arguments],
-        env=clean | {"OMP_NUM_THREADS": "1"} | environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
+Ranks = list[Ended]
+
+
+def lines(ranks: Ranks) -> list[str]:
+    """What all ranks wrote to stderr."""
+    return [line for rank in ranks for line in rank.err.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("log")
+
+
+@pytest.fixture(scope="module")
+def ended(folder: Path) -> dict[str, Ranks]:
+    """How all programs ended: forks of one interpreter."""
+
+    def one(*arguments: str, text: str = PROGRAM, **environment: str) -> list[Fork]:
+        return [Fork(text, arguments, environment)]
+
+    def two(text: str = PROGRAM, **environment: str) -> list[Fork]:
+        """As a launcher starts them."""
+        place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+        return [Fork(text, env=place | environment | {"RANK": str(rank)}) for rank in range(2)]
+
+    config = folder / "torchcomms.conf"
+    config.write_text(
+        "# of this cluster\nTORCHCOMM_LOG=info\nCTRAN_SPIN_MICRO=3\nNCCL_DEBUG=INFO\n"
     )
-    assert done.returncode == 0, done.stderr
-    return done
+    to_files = {"TORCHCOMM_LOG_TO": f"{folder}/rank%r.log", "TORCHCOMM_LOG_FORMAT": "json"}
+    all_calls = {"TORCHCOMM_LOG": "info,collective=trace"}
+    jobs = {
+        "quiet": one(),
+        "lines": two(TORCHCOMM_LOG="info,collective=debug"),
+        "files": two(TORCHCOMM_LOG="debug", **to_files),
+        "function": one("logging", "function", **all_calls),
+        "mistyped": one(TORCHCOMM_LOGG="info", CTRAN_TCP_FAMILYY="any"),
+        "configured": one(TORCHCOMM_CONFIG=str(config)),
+        "overruled": one(TORCHCOMM_CONFIG=str(config), TORCHCOMM_LOG="error"),
+    }
+    if torchcomms.is_backend_built("gloo"):
+        gloo = PROGRAM.replace('"ctran"', '"gloo"')
+        jobs["hints"] = one(text=HINTS)
+        jobs["gloo"] = two(gloo, TORCHCOMM_LOG="info,collective=debug")
+    found = run_forks(jobs, folder)
+    for name, ranks in found.items():
+        assert all(rank.code == 0 for rank in ranks), (name, ranks)
+    return found
 
 
-def test_hints_that_no_backend_knows_are_told(tmp_path: Path) -> None:
+def test_hints_that_no_backend_knows_are_told(ended: dict[str, Ranks]) -> None:
     """But not the one that torch.distributed passes to all."""
     if not torchcomms.is_backend_built("gloo"):
         pytest.skip("built with USE_GLOO=0")
-    said = ranks(tmp_path, 1, text=HINTS).stderr
+    said = ended["hints"][0].err
     assert "backend gloo does not know the hint 'nonsense'" in said
     assert "persistent_store" not in said
 
 
-def test_nothing_is_written_unless_something_is_wrong(tmp_path: Path) -> None:
-    assert ranks(tmp_path, 1).stderr == ""
+def test_nothing_is_written_unless_something_is_wrong(ended: dict[str, Ranks]) -> None:
+    assert ended["quiet"][0].err == ""
 
 
-def test_a_line_for_each_communicator_and_for_each_operation(tmp_path: Path) -> None:
-    said = ranks(tmp_path, 2, TORCHCOMM_LOG="info,collective=debug").stderr.splitlines()
+def test_a_line_for_each_communicator_and_for_each_operation(ended: dict[str, Ranks]) -> None:
+    said = lines(ended["lines"])
     made = [line for line in said if "info engine" in line]
     assert len(made) == 1, "rank 0 speaks for all"
     assert "rank 0 of 2" in made[0]
@@ -81,52 +110,45 @@ def test_a_line_for_each_communicator_and_for_each_operation(tmp_path: Path) -> 
     assert sum("#2: 4 KB, " in line for line in reduced) == 2
 
 
-def test_a_file_of_json_for_each_rank(tmp_path: Path) -> None:
-    quiet = ranks(
-        tmp_path,
-        2,
-        TORCHCOMM_LOG="debug",
-        TORCHCOMM_LOG_TO=f"{tmp_path}/rank%r.log",
-        TORCHCOMM_LOG_FORMAT="json",
-    )
-    assert "ctran[" not in quiet.stderr
+def test_a_file_of_json_for_each_rank(folder: Path, ended: dict[str, Ranks]) -> None:
+    assert not any("ctran[" in line for line in lines(ended["files"]))
     for rank in range(2):
-        lines = (tmp_path / f"rank{rank}.log").read_text().splitlines()
-        rows = [json.loads(line) for line in lines]
+        rows = [json.loads(line) for line in (folder / f"rank{rank}.log").read_text().splitlines()]
         assert {row["rank"] for row in rows} == {rank}
         assert {"engine", "collective"} <= {row["component"] for row in rows}
 
 
 @pytest.mark.parametrize("how", ["function", "variable"])
-def test_the_module_logging(tmp_path: Path, how: str) -> None:
-    to = {"TORCHCOMM_LOG_TO": "python"} if how == "variable" else {}
-    done = ranks(tmp_path, 1, "logging", how, TORCHCOMM_LOG="info,collective=trace", **to)
-    rows = [line.split("|") for line in done.stdout.splitlines()]
-    assert done.stderr == ""
+def test_the_module_logging(tmp_path: Path, ended: dict[str, Ranks], how: str) -> None:
+    done = ended["function"][0] if how == "function" else started_with_the_variable(tmp_path)
+    rows = [line.split("|") for line in done.out.splitlines()]
+    assert (done.code, done.err) == (0, "")
     assert ["INFO", "torchcomms.engine", "0"] in [row[:3] for row in rows]
     assert sum(row[0] == "TRACE" for row in rows) >= 2
     assert sum("all_reduce(sum" in row[3] for row in rows if row[0] == "DEBUG") == 2
 
 
-def test_a_mistyped_name_is_told_once_with_the_one_that_is_meant(tmp_path: Path) -> None:
-    said = ranks(tmp_path, 1, TORCHCOMM_LOGG="info", CTRAN_TCP_FAMILYY="any").stderr.splitlines()
+def started_with_the_variable(folder: Path) -> Ended:
+    """It is read where torchcomms is imported, which is too early for a fork."""
+    env = {"TORCHCOMM_LOG_TO": "python", "TORCHCOMM_LOG": "info,collective=trace"}
+    return Program(PROGRAM, folder, ["logging", "variable"], **env).end()
+
+
+def test_a_mistyped_name_is_told_once_with_the_one_that_is_meant(ended: dict[str, Ranks]) -> None:
+    said = lines(ended["mistyped"])
     assert len(said) == 2
     assert (
         sum("TORCHCOMM_LOGG means nothing; is TORCHCOMM_LOG meant?" in line for line in said) == 1
     )
 
 
-def test_the_file_says_what_the_environment_does_not(tmp_path: Path) -> None:
-    config = tmp_path / "torchcomms.conf"
-    config.write_text(
-        "# of this cluster\nTORCHCOMM_LOG=info\nCTRAN_SPIN_MICRO=3\nNCCL_DEBUG=INFO\n"
-    )
-    said = ranks(tmp_path, 1, TORCHCOMM_CONFIG=str(config)).stderr
+def test_the_file_says_what_the_environment_does_not(folder: Path, ended: dict[str, Ranks]) -> None:
+    config = folder / "torchcomms.conf"
+    said = ended["configured"][0].err
     assert f"CTRAN_SPIN_MICRO in {config} means nothing; is CTRAN_SPIN_MICROS meant?" in said
     assert f"NCCL_DEBUG in {config} means nothing\n" in said
     assert "info engine: communicator 'default'" in said
-    said = ranks(tmp_path, 1, TORCHCOMM_CONFIG=str(config), TORCHCOMM_LOG="error").stderr
-    assert said == ""
+    assert ended["overruled"][0].err == ""
 
 
 def test_the_environment_of_python_has_the_file_behind_it(
@@ -148,9 +170,12 @@ def test_the_environment_of_python_has_the_file_behind_it(
     )
 
 
-def test_other_backends_have_a_line_for_each_communicator_and_operation(tmp_path: Path) -> None:
-    text = PROGRAM.replace('"ctran"', '"gloo"')
-    said = ranks(tmp_path, 2, text=text, TORCHCOMM_LOG="info,collective=debug").stderr.splitlines()
+def test_other_backends_have_a_line_for_each_communicator_and_operation(
+    ended: dict[str, Ranks],
+) -> None:
+    if not torchcomms.is_backend_built("gloo"):
+        pytest.skip("built with USE_GLOO=0")
+    said = lines(ended["gloo"])
     made = [line for line in said if " info torch: communicator 'default': rank " in line]
     assert len(made) == 1, "one for both ranks"
     assert "rank 0 of 2 on " in made[0]
