@@ -6,7 +6,6 @@ import itertools
 import json
 import math
 import subprocess
-import sys
 import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.programs import COMMAND
 
 from torchcomms import CommError, _progress, plan
 from torchcomms.cli import main
@@ -447,7 +447,7 @@ def test_a_package_of_programs_that_cannot_be_imported_breaks_nothing_else(
 
 def _shell(line: str) -> tuple[int, str, str]:
     done = subprocess.run(
-        ["bash", "-c", line.replace("torchcomms", f"{sys.executable} -m torchcomms", 1)],
+        ["bash", "-c", line.replace("torchcomms", COMMAND, 1)],
         capture_output=True,
         text=True,
         timeout=100,
