@@ -16,6 +16,8 @@ import pytest
 import torch
 import torch.distributed as dist
 from harness import Rank, Ranks
+from harness.ports import free_port
+from harness.programs import Ended, Fork, run_forks
 from torch import Tensor
 
 from torchcomms import CommError
@@ -33,6 +35,34 @@ def bench(*arguments: str, launcher: tuple[str, ...] = ()) -> subprocess.Complet
     return subprocess.run(
         command, capture_output=True, text=True, timeout=200, check=False, env=clean
     )
+
+
+AS_RANK = """
+import sys
+from torchcomms.cli import main
+sys.exit(main(["bench", *sys.argv[1:]]))
+"""
+TYPES = ["bfloat16", "int8", "float64"]
+
+
+def launched(size: int, *arguments: str) -> list[Fork]:
+    """The command as the ranks of a launcher."""
+    place = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    return [Fork(AS_RANK, arguments, {**place, "RANK": str(rank)}) for rank in range(size)]
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Ended]]:
+    """How the ranks of some commands ended."""
+    reductions = ("all_reduce", "reduce_scatter", "-o", "max", "-e", "64", "-n", "1")
+    in_place = ("all_gather", "reduce_scatter", "all_to_all", "--in-place")
+    jobs = {
+        **{dtype: launched(2, *reductions, "-d", dtype) for dtype in TYPES},
+        "in place": launched(3, *in_place, "-b", "48", "-e", "48", "-n", "1"),
+        "no library": launched(2, "all_reduce", "--compare", "no_such", "-e", "8"),
+        "memory": launched(1, "all_reduce", "-b", "100000G", "-e", "100000G"),
+    }
+    return run_forks(jobs, tmp_path_factory.mktemp("bench"))
 
 
 def test_sizes_are_those_of_nccl_tests() -> None:
@@ -101,21 +131,20 @@ def test_all_operations_beside_gloo_in_data_and_in_a_plot(tmp_path: Path) -> Non
     assert len(lines) == 3 * (len(OPERATIONS) - 1), "one without points where a library lacks it"
 
 
-def test_in_place_is_checked_and_marked() -> None:
-    names = ("all_gather", "reduce_scatter", "all_to_all")
-    done = bench(*names, "--ranks", "3", "--in-place", "-b", "48", "-e", "48", "-n", "1")
-    assert done.returncode == 0, done.stderr
-    rows = [line for line in done.stdout.splitlines() if " 48 " in line]
+def test_in_place_is_checked_and_marked(ended: dict[str, list[Ended]]) -> None:
+    ranks = ended["in place"]
+    assert [rank.code for rank in ranks] == [0] * 3, ranks
+    rows = [line for line in ranks[0].out.splitlines() if " 48 " in line]
     assert [line.split()[6] for line in rows] == ["in", "in", "out"]
     assert all(line.split()[-1] == "0" for line in rows)
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "int8", "float64"])
-def test_types_and_reductions_are_checked(dtype: str) -> None:
-    done = bench("all_reduce", "reduce_scatter", "-d", dtype, "-o", "max", "-e", "64", "-n", "1")
-    assert done.returncode == 0, done.stderr
-    assert "0 wrong elements" in done.stdout
-    assert dtype in done.stdout.splitlines()[0]
+@pytest.mark.parametrize("dtype", TYPES)
+def test_types_and_reductions_are_checked(ended: dict[str, list[Ended]], dtype: str) -> None:
+    ranks = ended[dtype]
+    assert [rank.code for rank in ranks] == [0] * 2, ranks
+    assert "0 wrong elements" in ranks[0].out
+    assert dtype in ranks[0].out.splitlines()[0]
 
 
 def test_ranks_of_a_launcher_print_one_table() -> None:
@@ -127,10 +156,11 @@ def test_ranks_of_a_launcher_print_one_table() -> None:
     assert sum(line.startswith("  barrier") for line in lines) == 1
 
 
-def test_what_cannot_be_done_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    done = bench("all_reduce", "--compare", "no_such", "-e", "8")
-    assert done.returncode == 2
-    assert "no_such" in done.stderr
+def test_what_cannot_be_done_is_said(
+    ended: dict[str, list[Ended]], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for rank in ended["no library"]:
+        assert (rank.code, "no_such" in rank.err) == (2, True), rank
     for arguments, said in (
         (["all_reduse"], "there is no operation 'all_reduse'"),
         (["-f", "1"], "larger than 1"),
@@ -248,13 +278,12 @@ def test_an_error_of_another_library_is_a_line() -> None:
     assert str(error.value) == "c10d/refuses: all_reduce of 16 bytes: no such reduction"
 
 
-def test_memory_that_there_is_not_is_a_line() -> None:
-    done = bench("all_reduce", "--ranks", "1", "-b", "100000G", "-e", "100000G")
-    assert done.returncode == 2
-    begin = "torchcomms bench: ctran: all_reduce of 107374182400000 bytes: "
-    assert done.stderr.startswith(begin)
-    assert done.stderr.count("\n") == 1
-    assert "can't allocate memory" in done.stderr
+def test_memory_that_there_is_not_is_a_line(ended: dict[str, list[Ended]]) -> None:
+    (rank,) = ended["memory"]
+    assert rank.code == 2
+    assert rank.err.startswith("torchcomms bench: ctran: all_reduce of 107374182400000 bytes: ")
+    assert rank.err.count("\n") == 1
+    assert "can't allocate memory" in rank.err
 
 
 def test_a_library_that_is_not_there_ends_all_ranks_with_a_line() -> None:
