@@ -1,4 +1,4 @@
-"""The examples of the torch integration, under torchrun on the CPU."""
+"""The examples of the torch integration, on the CPU: one under torchrun."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from harness.ports import free_port
-from harness.programs import Ended, finish, start
+from harness.programs import Ended, Fork, finish, run_forks, start
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "torch-integration"
 
@@ -20,11 +20,26 @@ def torchrun(name: str, size: int, folder: Path, **env: str) -> Ended:
     return ended
 
 
+def forks(name: str, size: int, folder: Path) -> str:
+    """What all ranks of an example print that are not started one by one."""
+    everyone = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size)}
+    everyone |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    file = EXAMPLES / name
+    source = f"import runpy; runpy.run_path({str(file)!r}, run_name='__main__')"
+    ranks = [
+        Fork(source, env=everyone | {"RANK": str(rank), "LOCAL_RANK": str(rank)})
+        for rank in range(size)
+    ]
+    ended = run_forks({name: ranks}, folder)[name]
+    assert all(one.code == 0 for one in ended), ended
+    return "".join(one.out for one in ended)
+
+
 @pytest.mark.parametrize("size", [2, pytest.param(8, marks=pytest.mark.full)])
 def test_default_algorithms(tmp_path: Path, size: int) -> None:
-    ended = torchrun("customized_comm_with_default_algo.py", size, tmp_path)
+    out = forks("customized_comm_with_default_algo.py", size, tmp_path)
     lines = [f"[rank {rank}] of {size}: sums are right" for rank in range(size)]
-    assert sorted(ended.out.split("\n")) == ["", *lines]
+    assert sorted(out.split("\n")) == ["", *lines]
 
 
 def test_default_algorithms_at_the_address_of_the_guide(tmp_path: Path) -> None:
@@ -34,16 +49,15 @@ def test_default_algorithms_at_the_address_of_the_guide(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [2, pytest.param(8, marks=pytest.mark.full)])
 def test_a_program_of_the_dsl(tmp_path: Path, size: int) -> None:
-    ended = torchrun("customized_comm_with_dsl.py", size, tmp_path)
-    lines = sorted(ended.out.split("\n"))[1:]
+    out = forks("customized_comm_with_dsl.py", size, tmp_path)
+    lines = sorted(out.split("\n"))[1:]
     assert len(lines) == size
     for rank, line in enumerate(lines):
         assert line.startswith(f"[rank {rank}] of {size}: served by plan:allreduce_nvls-")
 
 
 def test_tuning(tmp_path: Path) -> None:
-    ended = torchrun("customized_comm_with_tuning.py", 4, tmp_path)
-    lines = ended.out.splitlines()
+    lines = forks("customized_comm_with_tuning.py", 4, tmp_path).splitlines()
     assert len(lines) == 13
     assert all(": default_allreduce_" in line for line in lines)
 
