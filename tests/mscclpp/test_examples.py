@@ -7,21 +7,13 @@ from pathlib import Path
 
 import pytest
 from harness.ports import free_port
-from harness.programs import Ended, Fork, finish, run_forks, start
+from harness.programs import Fork, finish, run_forks, start
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "torch-integration"
 
 
-def torchrun(name: str, size: int, folder: Path, **env: str) -> Ended:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    program = [f"--nproc-per-node={size}", str(EXAMPLES / name)]
-    ended = finish(start([*command, *program], folder, {"OMP_NUM_THREADS": "1", **env}))
-    assert ended.code == 0, ended.err
-    return ended
-
-
-def forks(name: str, size: int, folder: Path) -> str:
-    """What all ranks of an example print that are not started one by one."""
+def output_of(name: str, size: int, folder: Path) -> str:
+    """What all ranks of an example print: forks of one interpreter."""
     everyone = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size)}
     everyone |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     file = EXAMPLES / name
@@ -37,19 +29,22 @@ def forks(name: str, size: int, folder: Path) -> str:
 
 @pytest.mark.parametrize("size", [2, pytest.param(8, marks=pytest.mark.full)])
 def test_default_algorithms(tmp_path: Path, size: int) -> None:
-    out = forks("customized_comm_with_default_algo.py", size, tmp_path)
+    out = output_of("customized_comm_with_default_algo.py", size, tmp_path)
     lines = [f"[rank {rank}] of {size}: sums are right" for rank in range(size)]
     assert sorted(out.split("\n")) == ["", *lines]
 
 
 def test_default_algorithms_at_the_address_of_the_guide(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += ["--nproc-per-node=2", str(EXAMPLES / "customized_comm_with_default_algo.py")]
     where = {"MSCCLPP_MASTER_ADDR": "127.0.0.1", "MSCCLPP_MASTER_PORT": str(free_port())}
-    torchrun("customized_comm_with_default_algo.py", 2, tmp_path, **where)
+    ended = finish(start(command, tmp_path, where))
+    assert ended.code == 0, ended.err
 
 
 @pytest.mark.parametrize("size", [2, pytest.param(8, marks=pytest.mark.full)])
 def test_a_program_of_the_dsl(tmp_path: Path, size: int) -> None:
-    out = forks("customized_comm_with_dsl.py", size, tmp_path)
+    out = output_of("customized_comm_with_dsl.py", size, tmp_path)
     lines = sorted(out.split("\n"))[1:]
     assert len(lines) == size
     for rank, line in enumerate(lines):
@@ -57,13 +52,13 @@ def test_a_program_of_the_dsl(tmp_path: Path, size: int) -> None:
 
 
 def test_tuning(tmp_path: Path) -> None:
-    lines = forks("customized_comm_with_tuning.py", 4, tmp_path).splitlines()
+    lines = output_of("customized_comm_with_tuning.py", 4, tmp_path).splitlines()
     assert len(lines) == 13
     assert all(": default_allreduce_" in line for line in lines)
 
 
 def test_a_native_algorithm(tmp_path: Path) -> None:
     size = 4
-    ended = torchrun("customized_allgather.py", size, tmp_path)
+    out = output_of("customized_allgather.py", size, tmp_path)
     lines = [f"[rank {rank}] of {size}: all blocks are there" for rank in range(size)]
-    assert sorted(ended.out.split("\n")) == ["", *lines]
+    assert sorted(out.split("\n")) == ["", *lines]
