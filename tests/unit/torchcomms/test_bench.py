@@ -221,6 +221,8 @@ def test_the_table_has_a_column_for_each_library() -> None:
     assert len(report.heading(["ctran", "gloo"]).splitlines()[1].split("|")) == 3
     summed = report.summary([row("ctran", 8, 2), row("ctran", 16, 1)])
     assert summed == "# ctran: mean busbw 1.500 GB/s, 3 wrong elements"
+    unseen = report.summary([row("ctran", 8, None)])
+    assert unseen == "# ctran: mean busbw 1.500 GB/s, results were not looked at"
 
 
 @pytest.mark.parametrize(

@@ -51,9 +51,10 @@ def summary(rows: Sequence[Row]) -> str:
     for library in dict.fromkeys(row.library for row in rows):
         own = [row for row in rows if row.library == library]
         rated = [row.busbw for row in own if row.bytes and row.seconds is not None]
-        wrong = sum(row.wrong or 0 for row in own)
+        checked = [row.wrong for row in own if row.wrong is not None]
+        found = f"{sum(checked)} wrong elements" if checked else "results were not looked at"
         mean = f"mean busbw {sum(rated) / len(rated) / _GIGA:.3f} GB/s, " if rated else ""
-        lines.append(f"# {library}: {mean}{wrong} wrong elements")
+        lines.append(f"# {library}: {mean}{found}")
     return "\n".join(lines)
 
 
