@@ -234,7 +234,7 @@ def test_bash_completes_commands_options_and_values(script: Path) -> None:
     assert _completed(script, "bench", "--device", "") == ["cpu", "cuda"]
     assert _completed(script, "bench", "all_re") == ["all_reduce"]
     assert _completed(script, "env", "set", "--jo") == ["--job"]
-    assert _completed(script, "env", "set", "CTRAN_TRA") == ["CTRAN_TRACE"]
+    assert _completed(script, "env", "set", "CTRAN_GPU_TI") == ["CTRAN_GPU_TIMES"]
     assert _completed(script, "env", "set", "CTRAN_SPIN") == [], "it is not live"
     assert _completed(script, "plan", "draw", "x", "--mach") == ["--machine"]
     assert _completed(script, "analyze", "--save", "host") == ["host0.json"]
