@@ -13,6 +13,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from harness.ports import free_port
+
 COMMAND = str(Path(sys.executable).with_name("torchcomms"))
 """As pip installs it."""
 
@@ -130,6 +132,18 @@ def forks_of_ranks(source: str, world: int, folder: Path, **env: str) -> list[Fo
     """A program as every rank of a world, as `run_ranks` runs it."""
     store = f"{tempfile.mkdtemp(dir=folder)}/store"
     return [Fork(source, [str(rank), str(world), store], env) for rank in range(world)]
+
+
+def forks_of_launcher(
+    source: str, size: int, arguments: Sequence[str] = (), **env: str
+) -> list[Fork]:
+    """A program as every rank of a launcher on one host."""
+    world = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size)}
+    world |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), **env}
+    return [
+        Fork(source, arguments, {**world, "RANK": str(rank), "LOCAL_RANK": str(rank)})
+        for rank in range(size)
+    ]
 
 
 def run_forks(jobs: Mapping[str, Sequence[Fork]], folder: Path) -> dict[str, list[Ended]]:

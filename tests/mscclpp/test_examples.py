@@ -7,22 +7,15 @@ from pathlib import Path
 
 import pytest
 from harness.ports import free_port
-from harness.programs import Fork, finish, run_forks, start
+from harness.programs import finish, forks_of_launcher, run_forks, start
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "torch-integration"
 
 
 def output_of(name: str, size: int, folder: Path) -> str:
     """What all ranks of an example print: forks of one interpreter."""
-    everyone = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size)}
-    everyone |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    file = EXAMPLES / name
-    source = f"import runpy; runpy.run_path({str(file)!r}, run_name='__main__')"
-    ranks = [
-        Fork(source, env=everyone | {"RANK": str(rank), "LOCAL_RANK": str(rank)})
-        for rank in range(size)
-    ]
-    ended = run_forks({name: ranks}, folder)[name]
+    source = f"import runpy; runpy.run_path({str(EXAMPLES / name)!r}, run_name='__main__')"
+    ended = run_forks({name: forks_of_launcher(source, size)}, folder)[name]
     assert all(one.code == 0 for one in ended), ended
     return "".join(one.out for one in ended)
 

@@ -16,8 +16,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from harness import Rank, Ranks
-from harness.ports import free_port
-from harness.programs import Ended, Fork, run_forks
+from harness.programs import Ended, Fork, forks_of_launcher, run_forks
 from torch import Tensor
 
 from torchcomms import CommError
@@ -47,8 +46,7 @@ TYPES = ["bfloat16", "int8", "float64"]
 
 def launched(size: int, *arguments: str) -> list[Fork]:
     """The command as the ranks of a launcher."""
-    place = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    return [Fork(AS_RANK, arguments, {**place, "RANK": str(rank)}) for rank in range(size)]
+    return forks_of_launcher(AS_RANK, size, arguments)
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from harness.ports import free_port
-from harness.programs import Ended, Fork, Program, run_forks
+from harness.programs import Ended, Fork, Program, forks_of_launcher, run_forks
 
 import torchcomms
 
@@ -56,9 +55,7 @@ def ended(folder: Path) -> dict[str, Ranks]:
         return [Fork(text, arguments, environment)]
 
     def two(text: str = PROGRAM, **environment: str) -> list[Fork]:
-        """As a launcher starts them."""
-        place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-        return [Fork(text, env=place | environment | {"RANK": str(rank)}) for rank in range(2)]
+        return forks_of_launcher(text, 2, **environment)
 
     config = folder / "torchcomms.conf"
     config.write_text(
