@@ -9,13 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.ports import free_port
-from harness.programs import Fork, finish, run_forks, start
-
-AS_RANK = """
-import sys
-from torchcomms.cli import main
-sys.exit(main(["doctor", *sys.argv[1:]]))
-"""
+from harness.programs import AS_COMMAND, Fork, finish, run_forks, start
 
 
 def launched(
@@ -38,7 +32,7 @@ def launched(
             env["CTRAN_HOST"] = f"host{rank * hosts // size}"
         if rank == size - 1:
             env |= last or {}
-        forks.append(Fork(AS_RANK, arguments, env))
+        forks.append(Fork(AS_COMMAND, ["doctor", *arguments], env))
     ended = run_forks({"doctor": forks}, folder)["doctor"]
     return [one.code for one in ended], [one.out for one in ended]
 
@@ -49,11 +43,11 @@ def by_name(report: dict[str, Any]) -> dict[str, Any]:
 
 def test_under_torchrun(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += ["--nproc-per-node=2", "-m", "torchcomms", "doctor"]
+    command += ["--nproc-per-node=4", "-m", "torchcomms", "doctor"]
     ended = finish(start(command, tmp_path, {}))
     assert ended.code == 0, ended.err
-    assert "all 2 ranks answer" in ended.out
-    assert "all_reduce of 2 ranks" in ended.out
+    assert "all 4 ranks answer" in ended.out
+    assert "all_reduce of 4 ranks" in ended.out
     assert "latency between ranks" in ended.out
     assert ended.out.count("bandwidth between ranks") == 1  # rank 0 alone prints
 

@@ -424,7 +424,7 @@ for turn in range(40):  # at all moments of the thread that moves data
     if os.fork() == 0:
         assert not a.connected()
         a.close()
-        if turn % 4 == 0:
+        if turn % 2 == 0:
             sys.exit(0)
         del a, b, memory, writes, waits
         gc.collect()

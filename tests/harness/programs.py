@@ -18,6 +18,13 @@ from harness.ports import free_port
 COMMAND = str(Path(sys.executable).with_name("torchcomms"))
 """As pip installs it."""
 
+AS_COMMAND = """
+import sys
+from torchcomms.cli import main
+sys.exit(main())
+"""
+"""The same for a fork, with its arguments."""
+
 GUARD_SECONDS = 240.0
 
 
@@ -43,15 +50,6 @@ class Program:
         self._file.write_text(source)
         command = [sys.executable, str(self._file), *arguments]
         self.process = start(command, folder, env)
-
-    @property
-    def pid(self) -> int:
-        return self.process.pid
-
-    def first_line(self) -> str:
-        """Waits until the program has written a line."""
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().strip()
 
     def end(self) -> Ended:
         return finish(self.process)

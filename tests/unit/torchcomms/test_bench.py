@@ -16,7 +16,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from harness import Rank, Ranks
-from harness.programs import Ended, Fork, forks_of_launcher, run_forks
+from harness.programs import AS_COMMAND, Ended, Fork, forks_of_launcher, run_forks
 from torch import Tensor
 
 from torchcomms import CommError
@@ -36,17 +36,12 @@ def bench(*arguments: str, launcher: tuple[str, ...] = ()) -> subprocess.Complet
     )
 
 
-AS_RANK = """
-import sys
-from torchcomms.cli import main
-sys.exit(main(["bench", *sys.argv[1:]]))
-"""
 TYPES = ["bfloat16", "int8", "float64"]
 
 
 def launched(size: int, *arguments: str) -> list[Fork]:
     """The command as the ranks of a launcher."""
-    return forks_of_launcher(AS_RANK, size, arguments)
+    return forks_of_launcher(AS_COMMAND, size, ["bench", *arguments])
 
 
 @pytest.fixture(scope="module")

@@ -16,11 +16,16 @@ def replays(rank: dict[str, Any]) -> list[dict[str, Any]]:
     return [{**o, "replay": True} for o in rank.get("replays", [])]
 
 
+def operations(rank: dict[str, Any]) -> list[dict[str, Any]]:
+    """What has been called, and what ran in replays."""
+    return [*rank["operations"], *replays(rank)]
+
+
 def current(rank: dict[str, Any]) -> dict[str, Any] | None:
     """The operation in which a rank is."""
     if rank["state"] != "alive":
         return None
-    running = [o for o in [*rank["operations"], *replays(rank)] if o["ended"] == 0]
+    running = [o for o in operations(rank) if o["ended"] == 0]
     return min(running, key=lambda o: o["started"]) if running else None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from torchcomms.cli.records.arrows import End, arrows
-from torchcomms.cli.records.calls import replays
+from torchcomms.cli.records.calls import operations
 from torchcomms.cli.records.clocks import host_of
 from torchcomms.cli.records.job import Communicator, process_of, world_numbers
 
@@ -24,7 +24,7 @@ def events(communicators: Sequence[Communicator], last: float | None = None) -> 
             operation["started"] + rank["realtime_offset"]
             for communicator in communicators
             for rank in communicator.ranks.values()
-            for operation in [*rank["operations"], *replays(rank)]
+            for operation in operations(rank)
         ),
         default=0,
     )
@@ -45,8 +45,7 @@ def events(communicators: Sequence[Communicator], last: float | None = None) -> 
             track = tracks[index][r]
             name = communicator.name if r == track else f"{communicator.name}: rank {r}"
             ends: dict[str, list[int]] = {kind: [] for kind in _THREADS}  # of the last in each row
-            operations = [*rank["operations"], *replays(rank)]
-            for operation in sorted(operations, key=lambda o: int(o["started"])):
+            for operation in sorted(operations(rank), key=lambda o: int(o["started"])):
                 end = operation["ended"] or rank["now"]
                 if last is not None and end < rank["now"] - last * 1e9:
                     continue

@@ -7,7 +7,15 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from torchcomms.cli.records import processes
-from torchcomms.cli.records.calls import called, collectives, current, named, replays, verdict
+from torchcomms.cli.records.calls import (
+    called,
+    collectives,
+    current,
+    named,
+    operations,
+    replays,
+    verdict,
+)
 from torchcomms.cli.records.clocks import host_of
 from torchcomms.cli.records.job import Communicator
 from torchcomms.cli.records.overlap import lost_overlap
@@ -64,8 +72,7 @@ def _dead(communicator: Communicator) -> Iterable[dict[str, Any]]:
     for r, rank in sorted(communicator.ranks.items()):
         if rank["state"] != "dead":
             continue
-        operations = [*rank["operations"], *replays(rank)]
-        last = max(operations, key=lambda o: o["started"], default=None)
+        last = max(operations(rank), key=lambda o: o["started"], default=None)
         text = f"rank {r} on {rank['host']} is dead"
         if last is not None:
             inside = "in" if last["ended"] == 0 else "after"
@@ -216,7 +223,7 @@ def _idle(rank: dict[str, Any]) -> float:
     """For how many seconds it has been in no operation."""
     if current(rank) is not None:
         return 0.0
-    last = max((o["ended"] for o in [*rank["operations"], *replays(rank)]), default=0)
+    last = max((o["ended"] for o in operations(rank)), default=0)
     return float(rank["now"] - last) / _SECOND
 
 
