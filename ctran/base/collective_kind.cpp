@@ -22,7 +22,11 @@ constexpr std::string_view kKindNames[] = {"barrier",
                                            "recv",
                                            "wait_signal",
                                            "all_to_all_v_dynamic",
-                                           "all_to_all_v_combine"};
+                                           "all_to_all_v_combine",
+                                           "put",
+                                           "get",
+                                           "flush",
+                                           "signal"};
 
 }  // namespace
 

@@ -45,11 +45,20 @@ struct Block {
 ///   AllToAllV       | one block per rank, listed  | one block per rank, listed  | -
 ///   Send            | 1 block                     | -                           | of the block
 ///   Recv            | -                           | 1 block                     | of the block
-///   WaitSignal      | -                           | -                           | -
+///   WaitSignal      | -                           | -                           | number of the
+///   word
+///                   |                             |                             |   + 1; 0:
+///                   counted
 ///   AllToAllV-      | rows                        | rows, or one block of rows  | of a row
 ///     Dynamic       |                             |   per rank, listed          |
 ///   AllToAllV-      | rows                        | rows                        | of a row
 ///     Combine       |                             |                             |
+///   Put, Get        | -                           | -                           | bytes
+///   Flush           | -                           | -                           | -
+///   Signal          | -                           | -                           | as WaitSignal's
+///
+/// Those of windows, which WaitSignal is one of, describe what a window does; no communicator runs
+/// them. `tag`: see windowTag.
 ///
 /// Rows: see RowExchange; their input and output do not overlap.
 ///
@@ -60,7 +69,8 @@ struct Collective {
   CollectiveKind kind = CollectiveKind::Barrier;
   DataType type = DataType::UInt8;
   ReduceOp op;
-  /// The root of the collective; for Send and Recv the peer; for WaitSignal the rank it waits for.
+  /// The root of the collective; for Send, Recv and windows the peer; for WaitSignal the rank it
+  /// waits for.
   int root = 0;
   int tag = 0;  ///< for Send and Recv: a receive takes messages of its own tag only
   size_t count = 0;
@@ -139,7 +149,7 @@ inline bool isReduction(CollectiveKind kind) {
   return kind == CollectiveKind::AllReduce || kind == CollectiveKind::Reduce ||
          kind == CollectiveKind::ReduceScatter || kind == CollectiveKind::ReduceScatterV;
 }
-/// Returns whether `root` is used, as it is by messages, too, whose root is the peer.
+/// Returns whether `root` is used, as it is by messages and windows, too, whose root is the peer.
 inline bool hasRoot(CollectiveKind kind) {
   switch (kind) {
     case CollectiveKind::Broadcast:
@@ -148,6 +158,11 @@ inline bool hasRoot(CollectiveKind kind) {
     case CollectiveKind::Gather:
     case CollectiveKind::Send:
     case CollectiveKind::Recv:
+    case CollectiveKind::WaitSignal:
+    case CollectiveKind::Put:
+    case CollectiveKind::Get:
+    case CollectiveKind::Flush:
+    case CollectiveKind::Signal:
       return true;
     default:
       return false;

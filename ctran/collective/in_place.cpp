@@ -167,6 +167,10 @@ void checkInPlace(const Collective& c, int rank, int size) {
     case Kind::Send:
     case Kind::Recv:
     case Kind::WaitSignal:
+    case Kind::Put:
+    case Kind::Get:
+    case Kind::Flush:
+    case Kind::Signal:
       return;
   }
 }

@@ -69,6 +69,11 @@ OperationRecord makeRecord(const Collective& c, uint64_t sequence, uint64_t sign
   return {sequence, signature, pack(c), c.count, OperationRecord::State::Running};
 }
 
+OperationRecord makeWindowRecord(CollectiveKind kind, int peer, uint64_t count) {
+  const uint64_t what = static_cast<uint64_t>(kind) | static_cast<uint64_t>(peer) << 32;
+  return {0, 0, what, count, OperationRecord::State::Running};
+}
+
 int peerOf(const OperationRecord& record) {
   const Collective c = unpack(record.what);
   return c.kind == CollectiveKind::Send || c.kind == CollectiveKind::Recv ? c.root : -1;
@@ -90,7 +95,7 @@ RecordedCall recordedCall(uint64_t what, uint64_t count) {
   const bool isTold = (what & kReductionNotTold) != kReductionNotTold;
   Collective c = unpack(isTold ? what : what & ~kReductionNotTold);
   c.count = count;
-  const bool isKnown = c.kind <= CollectiveKind::AllToAllVCombine &&
+  const bool isKnown = c.kind <= CollectiveKind::Signal &&
                        static_cast<int>(c.type) < kDataTypeCount &&
                        static_cast<int>(c.op.kind) < kReduceKindCount;
   if (!isKnown) return {"?", "?", "?", 0};
@@ -106,9 +111,22 @@ std::string Collective::describe() const {
   if (makesGroup) return "split, dup or new_window";
   if (startsFunctions) return "the first collective that a registered algorithm serves";
   std::string text = std::string(nameOf(kind)) + "(";
-  if (kind == CollectiveKind::Barrier) return text + ")";
-  if (kind == CollectiveKind::WaitSignal) {
-    return text + (root < 0 ? "from any rank)" : "from rank " + std::to_string(root) + ")");
+  const std::string peer = root < 0 ? "any rank" : "rank " + std::to_string(root);
+  switch (kind) {
+    case CollectiveKind::Barrier:
+      return text + ")";
+    case CollectiveKind::WaitSignal:
+      return text + (count > 0 ? "signal " + std::to_string(count - 1) : "from " + peer) + ")";
+    case CollectiveKind::Signal:
+      return text + (count > 0 ? std::to_string(count - 1) + ", " : "") + "to " + peer + ")";
+    case CollectiveKind::Put:
+      return text + std::to_string(count) + " bytes, to " + peer + ")";
+    case CollectiveKind::Get:
+      return text + std::to_string(count) + " bytes, from " + peer + ")";
+    case CollectiveKind::Flush:
+      return text + peer + ")";
+    default:
+      break;
   }
   if (isReduction(kind)) text += std::string(nameOf(op.kind)) + ", ";
   text += nameOf(type);
@@ -120,7 +138,7 @@ std::string Collective::describe() const {
   if (kind == CollectiveKind::Send) {
     text += ", to rank " + std::to_string(root);
   } else if (kind == CollectiveKind::Recv) {
-    text += root == kAnyRank ? ", from any rank" : ", from rank " + std::to_string(root);
+    text += ", from " + peer;
   } else if (hasRoot(kind)) {
     text += ", root " + std::to_string(root);
   }

@@ -20,6 +20,17 @@ inline constexpr uint64_t kCreation = 1;
 /// Returns the operation as it is recorded for other ranks to read.
 OperationRecord makeRecord(const Collective& collective, uint64_t sequence, uint64_t signature);
 
+/// The same of an operation of a window; `peer` and `count` as of a Collective of that kind.
+OperationRecord makeWindowRecord(CollectiveKind kind, int peer, uint64_t count);
+
+/// Returns the tag that is recorded of such an operation. `window`: its number, where several
+/// windows record in one place. `number`: of a signal, among those of its sender to that rank, from
+/// 1; 0: not known, or no such signal.
+constexpr uint32_t windowTag(uint32_t window, uint64_t number) {
+  constexpr int kNumberBits = 24;
+  return window << kNumberBits | static_cast<uint32_t>(number & ((1U << kNumberBits) - 1));
+}
+
 /// Returns the peer of a send or recv; -1 for another operation.
 int peerOf(const OperationRecord& record);
 

@@ -41,8 +41,14 @@ uint64_t recordedBytes(const Collective& c, int size) {
       return c.rows ? c.blockBytes() * c.rows->inputRows : 0;
     case CollectiveKind::Send:
     case CollectiveKind::Recv:
-    case CollectiveKind::WaitSignal:
       return c.blockBytes();
+    case CollectiveKind::Put:
+    case CollectiveKind::Get:
+      return c.count;
+    case CollectiveKind::Flush:
+    case CollectiveKind::Signal:
+    case CollectiveKind::WaitSignal:
+      return 0;
     default:
       return contributionBytes(c, size);
   }
@@ -55,12 +61,14 @@ constexpr int64_t kBusyNanos = 1'000'000;  // until a thread that drives now may
 OperationQueue::~OperationQueue() = default;
 
 void OperationQueue::beginTrace(const Collective& collective, uint64_t calledAt) {
-  if (logs(LogComponent::Collective, LogLevel::Debug)) logStart(collective);
+  if (records_ != Records::Nothing && logs(LogComponent::Collective, LogLevel::Debug)) {
+    logStart(collective);
+  }
   trace(collective, calledAt);
 }
 
 void OperationQueue::trace(const Collective& collective, uint64_t calledAt) {
-  if (core.recording == nullptr) return;
+  if (core.recording == nullptr || records_ == Records::Nothing) return;
   trace_.begin(core.recording, records_ == Records::Messages, makeRecord(collective, 0, 0),
                recordedBytes(collective, core.size()),
                records_ == Records::Messages ? collective.tag : receivedBytes(collective),

@@ -24,7 +24,7 @@ class Operation;
 /// runs foreign code.
 class OperationQueue {
  public:
-  enum class Records { Collectives, Messages };
+  enum class Records { Collectives, Messages, Nothing };
   explicit OperationQueue(Core& core, Records records = Records::Messages)
       : core(core), records_(records) {}
   virtual ~OperationQueue();
@@ -84,6 +84,9 @@ class OperationQueue {
   /// called only while `idle()`.
   void refused(const Collective& collective, ErrorKind why);
 
+  /// The operations are part of others, which their caller records. To be called before the first.
+  void recordNothing() { records_ = Records::Nothing; }
+
   /// `start` calls this with the number of what runs, see Recording::choice.
   void chose(uint32_t choice) { trace_.chose(choice); }
 
@@ -101,7 +104,7 @@ class OperationQueue {
   std::shared_ptr<Operation> head();
   void pop();
 
-  const Records records_;
+  Records records_;
   OperationTrace trace_;  // of the first operation in the queue; used by the driving thread
   bool hasFailed_ = false;
   int64_t loggedAt_ = 0;  // when the first operation started; 0: not known, as nothing was logged

@@ -26,7 +26,9 @@ QueueWindow::QueueWindow(std::shared_ptr<Communicator> communicator, std::vector
       registration_(std::move(registered.own)),
       regions_(std::move(regions)),
       board_(std::move(board)),
-      waited_(regions_.size()) {
+      signalled_(regions_.size()),
+      waited_(regions_.size()),
+      trace_(communicator_->core()) {
   for (int r = 0; r < size(); ++r) {
     signalQueues_.push_back(addWaitQueue(*communicator_, board_));
     answerQueues_.push_back(addWaitQueue(*communicator_, board_));
@@ -95,13 +97,14 @@ Window::WorkPtr QueueWindow::put(int target, size_t offset, std::span<const std:
   if (source.empty()) return nullptr;
   requireData(source.data(), "put: the source is null");
   const Region& memory = region(target);
+  const Call call{CollectiveKind::Put, target, source.size()};
   if (!memory.direct) {
     if (auto transfer = service_->putDirectly(target, offset, source)) {
-      return awaitTransfer(std::move(transfer), "a put to rank ", timeout, std::move(keepAlive));
+      return awaitTransfer(std::move(transfer), call, timeout, std::move(keepAlive));
     }
     return service_->put(target, offset, source, timeout, std::move(keepAlive));
   }
-  std::memmove(memory.mapped.get() + offset, source.data(), source.size());
+  atOnce(call, [&] { std::memmove(memory.mapped.get() + offset, source.data(), source.size()); });
   return nullptr;
 }
 
@@ -111,32 +114,40 @@ Window::WorkPtr QueueWindow::get(int target, size_t offset, std::span<std::byte>
   if (destination.empty()) return nullptr;
   requireData(destination.data(), "get: the destination is null");
   const Region& memory = region(target);
+  const Call call{CollectiveKind::Get, target, destination.size()};
   if (!memory.direct) {
     if (auto transfer = service_->getDirectly(target, offset, destination)) {
-      return awaitTransfer(std::move(transfer), "a get from rank ", timeout, std::move(keepAlive));
+      return awaitTransfer(std::move(transfer), call, timeout, std::move(keepAlive));
     }
     return awaitAnswer(
-        target, service_->ask(target, offset, destination, timeout, std::move(keepAlive)), timeout);
+        call, service_->ask(target, offset, destination, timeout, std::move(keepAlive)), timeout);
   }
-  std::memmove(destination.data(), memory.mapped.get() + offset, destination.size());
+  atOnce(call, [&] {
+    std::memmove(destination.data(), memory.mapped.get() + offset, destination.size());
+  });
   return nullptr;
 }
 
 Window::WorkPtr QueueWindow::flush(int target, Timeout timeout) {
   begin(target);
-  if (region(target).direct) return nullptr;
-  return awaitAnswer(target, service_->ask(target, 0, {}, timeout, nullptr), timeout);
+  const Call call{CollectiveKind::Flush, target};
+  if (region(target).direct) {
+    atOnce(call, [] {});
+    return nullptr;
+  }
+  return awaitAnswer(call, service_->ask(target, 0, {}, timeout, nullptr), timeout);
 }
 
-Window::WorkPtr QueueWindow::awaitAnswer(int target, uint64_t number, Timeout timeout) {
+Window::WorkPtr QueueWindow::awaitAnswer(const Call& call, uint64_t number, Timeout timeout) {
+  const int target = call.peer;
   const std::atomic<uint64_t>& answers = service_->answers(target);
-  return wait(*answerQueues_[target], target,
+  return wait(*answerQueues_[target], call,
               {{reinterpret_cast<const std::byte*>(&answers), 0, number, target, target + 1},
                "the answer of rank " + std::to_string(target)},
               timeout);
 }
 
-Window::WorkPtr QueueWindow::awaitTransfer(std::unique_ptr<Transfer> transfer, const char* what,
+Window::WorkPtr QueueWindow::awaitTransfer(std::unique_ptr<Transfer> transfer, const Call& call,
                                            Timeout timeout, std::shared_ptr<void> keepAlive) {
   /// Held until the transfer has ended, or the work has failed. Members are destroyed in the
   /// reverse order.
@@ -145,28 +156,36 @@ Window::WorkPtr QueueWindow::awaitTransfer(std::unique_ptr<Transfer> transfer, c
     std::shared_ptr<void> keepAlive;
     std::unique_ptr<Transfer> transfer;
   };
-  const int target = transfer->peer;
   const Condition ended = transfer->ended();
-  if (Condition now = ended; now.holds()) return nullptr;
+  if (Condition now = ended; now.holds()) {
+    atOnce(call, [] {});
+    return nullptr;
+  }
   auto held =
       std::make_shared<Held>(Held{communicator_, std::move(keepAlive), std::move(transfer)});
-  return wait(*transferQueues_[target], target, {ended, what + std::to_string(target)}, timeout,
+  const char* const what = call.kind == CollectiveKind::Put ? "a put to rank " : "a get from rank ";
+  return wait(*transferQueues_[call.peer], call, {ended, what + std::to_string(call.peer)}, timeout,
               std::move(held));
 }
 
 Window::WorkPtr QueueWindow::signal(int target, Timeout timeout) {
   begin(target);
-  if (!region(target).direct) return service_->signal(target, timeout);
-  board_.add(target, rank());
-  communicator_->core().published();
+  const uint64_t number = ++signalled_[target];
+  if (!region(target).direct) return service_->signal(target, number, timeout);
+  atOnce({CollectiveKind::Signal, target, 0, number}, [&] {
+    board_.add(target, rank());
+    communicator_->core().published();
+  });
   return nullptr;
 }
 
 Window::WorkPtr QueueWindow::setWord(int target, size_t word, uint64_t value, Timeout timeout) {
   checkWord(target, word);
   if (!region(target).direct) return service_->setWord(target, word, value, timeout);
-  board_.set(target, word, value);
-  communicator_->core().published();
+  atOnce({CollectiveKind::Signal, target, word + 1}, [&] {
+    board_.set(target, word, value);
+    communicator_->core().published();
+  });
   return nullptr;
 }
 
@@ -174,9 +193,13 @@ Window::WorkPtr QueueWindow::waitSignal(int origin, Timeout timeout) {
   begin(origin);
   const std::atomic<uint64_t>& count = board_.count(rank(), origin);
   const uint64_t wanted = ++waited_[origin];
+  const Call call{CollectiveKind::WaitSignal, origin, 0, wanted};
   WaitQueue& queue = *signalQueues_[origin];
-  if (queue.idle() && count.load(std::memory_order_acquire) >= wanted) return nullptr;
-  return wait(queue, origin,
+  if (queue.idle() && count.load(std::memory_order_acquire) >= wanted) {
+    atOnce(call, [] {});
+    return nullptr;
+  }
+  return wait(queue, call,
               {{reinterpret_cast<const std::byte*>(&count), 0, wanted, origin, origin + 1},
                "a signal from rank " + std::to_string(origin)},
               timeout);
@@ -188,18 +211,24 @@ Window::WorkPtr QueueWindow::waitWord(size_t word, Comparison comparison, uint64
   if (comparison > Comparison::GreaterEqual) {
     throw Error(ErrorKind::InvalidArgument, "wait_signal: there is no such comparison");
   }
+  const Call call{CollectiveKind::WaitSignal, kAnyRank, word + 1};
   const uint64_t now = board_.word(rank(), word).load(std::memory_order_acquire);
-  if (wordQueue_->idle() && compare(now, comparison, value)) return nullptr;
+  if (wordQueue_->idle() && compare(now, comparison, value)) {
+    atOnce(call, [] {});
+    return nullptr;
+  }
   const std::string what = "signal " + std::to_string(word) + " " +
                            std::string(nameOf(comparison)) + " " + std::to_string(value);
-  return wait(*wordQueue_, -1, {{}, what, word, comparison, value}, timeout);
+  return wait(*wordQueue_, call, {{}, what, word, comparison, value}, timeout);
 }
 
-Window::WorkPtr QueueWindow::wait(WaitQueue& queue, int origin, WindowWait what, Timeout timeout,
-                                  std::shared_ptr<void> keepAlive) {
+Window::WorkPtr QueueWindow::wait(WaitQueue& queue, const Call& call, WindowWait what,
+                                  Timeout timeout, std::shared_ptr<void> keepAlive) {
   Collective c;
-  c.kind = CollectiveKind::WaitSignal;
-  c.root = origin;
+  c.kind = call.kind;
+  c.root = call.peer;
+  c.count = call.count;
+  c.tag = static_cast<int>(windowTag(0, call.number));
   queue.expect(std::move(what));
   return communicator_->submit(queue, std::move(c), timeout, std::move(keepAlive), /*lazily=*/true);
 }
@@ -209,13 +238,13 @@ void QueueWindow::close(WaitHooks* hooks) {
   begin(rank());
   for (int target = 0; service_ && target < size(); ++target) {
     if (target == rank()) continue;
-    finish(awaitAnswer(target, service_->asked(target), {}), hooks);
+    finish(awaitAnswer({CollectiveKind::Flush, target}, service_->asked(target), {}), hooks);
   }
   communicator_->run({}, {}, hooks);  // from here on no rank asks or answers
   if (service_) {
     service_->sayGoodbye({});
     const auto peers = static_cast<uint64_t>(size() - 1);
-    finish(wait(*wordQueue_, -1,
+    finish(wait(*wordQueue_, {CollectiveKind::WaitSignal, kAnyRank},
                 {Condition::ofAnybody(service_->goodbyes(), peers), "everybody's goodbye"}, {}),
            hooks);
   }

@@ -8,6 +8,7 @@
 #include "ctran/window/service.h"
 #include "ctran/window/wait_queue.h"
 #include "ctran/window/window.h"
+#include "ctran/window/window_trace.h"
 
 namespace ctran {
 
@@ -61,11 +62,22 @@ class QueueWindow final : public Window {
   void begin(int rank) const;
   void checkRange(int target, size_t offset, size_t bytes, const char* what) const;
   void checkWord(int rank, size_t word) const;
-  WorkPtr wait(WaitQueue& queue, int origin, WindowWait what, Timeout timeout,
+  /// An operation of the window, as a Collective describes it.
+  struct Call {
+    CollectiveKind kind;
+    int peer;
+    size_t count = 0;
+    uint64_t number = 0;
+  };
+  template <class Run>
+  void atOnce(const Call& call, Run run) {
+    trace_.around(call.kind, call.peer, call.count, call.number, run);
+  }
+  WorkPtr wait(WaitQueue& queue, const Call& call, WindowWait what, Timeout timeout,
                std::shared_ptr<void> keepAlive = nullptr);
-  WorkPtr awaitTransfer(std::unique_ptr<Transfer> transfer, const char* what, Timeout timeout,
+  WorkPtr awaitTransfer(std::unique_ptr<Transfer> transfer, const Call& call, Timeout timeout,
                         std::shared_ptr<void> keepAlive);
-  WorkPtr awaitAnswer(int target, uint64_t number, Timeout timeout);
+  WorkPtr awaitAnswer(const Call& call, uint64_t number, Timeout timeout);
 
   std::shared_ptr<Communicator> communicator_;
   std::unique_ptr<MemoryRegistration> registration_;
@@ -76,7 +88,9 @@ class QueueWindow final : public Window {
   std::vector<WaitQueue*> answerQueues_;    // per target
   std::vector<WaitQueue*> transferQueues_;  // per target
   WaitQueue* wordQueue_;
-  std::vector<uint64_t> waited_;  // number of signals waited for, per origin
+  std::vector<uint64_t> signalled_;  // number of signals sent, per target
+  std::vector<uint64_t> waited_;     // number of signals waited for, per origin
+  WindowTrace trace_;
   bool closed_ = false;
 };
 

@@ -1,8 +1,10 @@
 #include "ctran/window/service.h"
 
+#include <exception>
 #include <string>
 
 #include "ctran/base/checked.h"
+#include "ctran/collective/signature.h"
 
 namespace ctran {
 namespace {
@@ -29,14 +31,17 @@ WindowService::WindowService(Communicator& communicator, WindowSignals& board,
       memory_(memory),
       signalWords_(signalWords),
       remotes_(std::move(remotes)),
-      peers_(communicator.size()) {}
+      peers_(communicator.size()) {
+  if (communicator.core().recording != nullptr) trace_.emplace(*communicator.core().recording);
+}
 
 void WindowService::start() {
   communicator_.serve();
   for (int peer = 0; peer < communicator_.size(); ++peer) {
     if (peer == communicator_.rank()) continue;
-    communicator_.messageQueue(peer, true);  // made here, as several threads will use them
-    communicator_.messageQueue(peer, false);
+    // Made here, as several threads will use them.
+    communicator_.messageQueue(peer, true).recordNothing();
+    communicator_.messageQueue(peer, false).recordNothing();
   }
   for (int peer = 0; peer < communicator_.size(); ++peer) {
     if (peer != communicator_.rank()) listen(peer);
@@ -57,6 +62,35 @@ WindowService::WorkPtr WindowService::send(int target, const Header& header,
   Collective second = message(CollectiveKind::Send, target, bytes.size());
   second.input = bytes.data();
   return communicator_.submit(queue, std::move(second), timeout, std::move(keepAlive));
+}
+
+WindowService::WorkPtr WindowService::sendRecorded(CollectiveKind kind, uint64_t number, int target,
+                                                   const Header& header,
+                                                   std::span<const std::byte> bytes,
+                                                   Timeout timeout,
+                                                   std::shared_ptr<void> keepAlive) {
+  if (!trace_) return send(target, header, bytes, timeout, std::move(keepAlive));
+  const uint64_t count = header.request == Request::SetWord ? header.offset + 1 : bytes.size();
+  const auto entry = trace_->begin(/*isMessage=*/true, makeWindowRecord(kind, target, count),
+                                   bytes.size(), windowTag(0, number), 0);
+  WorkPtr work;
+  try {
+    work = send(target, header, bytes, timeout, std::move(keepAlive));
+  } catch (const Error& error) {
+    trace_->failed(entry, static_cast<int>(error.kind()));
+    throw;
+  }
+  work->onDone([self = weak_from_this(), entry, operation = work.get()] {
+    const auto service = self.lock();
+    if (!service) return;
+    try {
+      if (const std::exception_ptr error = operation->error()) std::rethrow_exception(error);
+      service->trace_->ended(entry);
+    } catch (const Error& error) {
+      service->trace_->failed(entry, static_cast<int>(error.kind()));
+    }
+  });
+  return work;
 }
 
 /// Returns whether the target's memory can be used directly now.
@@ -87,17 +121,19 @@ WindowService::WorkPtr WindowService::put(int target, size_t offset,
                                           std::span<const std::byte> source, Timeout timeout,
                                           std::shared_ptr<void> keepAlive) {
   peers_[target].settledBy = peers_[target].asked + 1;
-  return send(target, {Request::Put, offset, source.size(), 0}, source, timeout,
-              std::move(keepAlive));
+  return sendRecorded(CollectiveKind::Put, 0, target, {Request::Put, offset, source.size(), 0},
+                      source, timeout, std::move(keepAlive));
 }
 
-WindowService::WorkPtr WindowService::signal(int target, Timeout timeout) {
-  return send(target, {Request::Signal, 0, 0, 0}, {}, timeout, nullptr);
+WindowService::WorkPtr WindowService::signal(int target, uint64_t number, Timeout timeout) {
+  return sendRecorded(CollectiveKind::Signal, number, target, {Request::Signal, 0, 0, 0}, {},
+                      timeout, nullptr);
 }
 
 WindowService::WorkPtr WindowService::setWord(int target, size_t word, uint64_t value,
                                               Timeout timeout) {
-  return send(target, {Request::SetWord, word, 0, value}, {}, timeout, nullptr);
+  return sendRecorded(CollectiveKind::Signal, 0, target, {Request::SetWord, word, 0, value}, {},
+                      timeout, nullptr);
 }
 
 uint64_t WindowService::ask(int target, size_t offset, std::span<std::byte> destination,

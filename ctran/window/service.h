@@ -4,10 +4,12 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "ctran/engine/communicator.h"
+#include "ctran/trace/overlapping_trace.h"
 #include "ctran/window/window_signals.h"
 
 namespace ctran {
@@ -48,7 +50,8 @@ class WindowService : public std::enable_shared_from_this<WindowService> {
   /// The work ends when `source` may be used again.
   WorkPtr put(int target, size_t offset, std::span<const std::byte> source, Timeout timeout,
               std::shared_ptr<void> keepAlive);
-  WorkPtr signal(int target, Timeout timeout);
+  /// `number`: of the signal among those to that rank.
+  WorkPtr signal(int target, uint64_t number, Timeout timeout);
   WorkPtr setWord(int target, size_t word, uint64_t value, Timeout timeout);
   /// Asks for bytes or, with an empty destination, whether everything before has been done. The
   /// question is answered when `answers(target)` has reached the returned number. Throws
@@ -89,6 +92,10 @@ class WindowService : public std::enable_shared_from_this<WindowService> {
 
   WorkPtr send(int target, const Header& header, std::span<const std::byte> bytes, Timeout timeout,
                std::shared_ptr<void> keepAlive);
+  /// Sends as `send` does, and records it as an operation of the window.
+  WorkPtr sendRecorded(CollectiveKind kind, uint64_t number, int target, const Header& header,
+                       std::span<const std::byte> bytes, Timeout timeout,
+                       std::shared_ptr<void> keepAlive);
   bool reachesDirectly(int target, std::span<const std::byte> local);
   void listen(int peer);
   void handle(int peer);
@@ -106,6 +113,7 @@ class WindowService : public std::enable_shared_from_this<WindowService> {
   const std::vector<RemoteMemory> remotes_;
   std::vector<Peer> peers_;
   std::atomic<uint64_t> goodbyes_{0};
+  std::optional<OverlappingTrace> trace_;  // none if nothing is recorded
 };
 
 }  // namespace ctran

@@ -19,11 +19,13 @@ from harness.failing import all_reduce, until, until_dead
 from harness.programs import served, stranger
 
 import torchcomms
-from torchcomms import ReduceOp
+from torchcomms import ReduceOp, SignalCmpOp
 from torchcomms.cli import main
 from torchcomms.cli.records import job as recorded
 from torchcomms.cli.records import processes, top
+from torchcomms.cli.records.arrows import arrows
 from torchcomms.cli.records.calls import current as running
+from torchcomms.cli.records.calls import messages
 from torchcomms.cli.records.command import report
 from torchcomms.cli.records.verdicts import judge
 
@@ -448,6 +450,78 @@ def test_a_receive_whose_message_does_not_come_is_told(fresh_ranks: MakeRanks) -
     verdict = wait_for(job, "missing_message")
     assert (verdict["ranks"], verdict["waiting"]) == ([1], [0])
     job.say(1)
+    job.results()
+
+
+def puts_and_waits(rank: Rank, hosts: int) -> None:
+    """Each way that a window has, once; then rank 0 keeps its second signal to itself."""
+    comm = rank.comm("ctran", hosts)
+    window = comm.window_allocate(1 << 20, signal_size=64)
+    if rank.rank == 0:
+        for text in ("first", "second"):
+            window.put(torch.ones(100), 1, 0, async_op=False)
+            if text == "second":
+                rank.say("absent")
+                rank.listen()
+            window.signal(1, async_op=False)
+        window.flush(1, async_op=True).wait()
+        window.get(torch.ones(50_000), 1, 0, async_op=True).wait()
+        window.signal(3, 7, 1, async_op=False)
+    else:
+        window.wait_signal(0, async_op=True).wait()
+        window.wait_signal(0, async_op=False)
+        window.wait_signal(3, 7, SignalCmpOp.EQ, async_op=False)
+    rank.say("done")
+    rank.listen()
+    window.tensor_deregister()
+    comm.finalize()
+
+
+@HOSTS
+def test_operations_of_windows_are_recorded(fresh_ranks: MakeRanks, hosts: int) -> None:
+    def window() -> recorded.Communicator:
+        found = recorded.live(job.ranks.processes[0].pid)
+        (window,) = (c for c in found if c.name.endswith("/window"))
+        return window
+
+    job = fresh_ranks(2).start(puts_and_waits, hosts)
+    assert job.hear(0) == "absent"
+
+    def missing() -> list[dict[str, Any]]:
+        return judge(window(), 0.2)
+
+    until(missing, "the verdict")
+    (verdict,) = missing()
+    assert (verdict["verdict"], verdict["ranks"]) == ("missing_signal", [0])
+    assert "rank 1 is in wait_signal(from rank 0) for " in verdict["text"]
+    assert "; rank 0 has not sent that signal (" in verdict["text"]
+    inside = running(window().ranks[1])
+    assert inside is not None
+    assert (inside["call"], inside["waits_for"]) == ("wait_signal(from rank 0)", 0)
+    job.say(0)
+    for rank in range(2):
+        assert job.hear(rank) == "done"
+    time.sleep(0.3)
+    seen = window()
+    assert judge(seen, 0.2) == [], "what a window does by itself is no message that is missing"
+    calls = {r: [(o["call"], o["bytes"]) for o in messages(rank)] for r, rank in seen.ranks.items()}
+    put, signal = ("put(400 bytes, to rank 1)", 400), ("signal(to rank 1)", 0)
+    assert calls == {
+        0: [
+            *(put, signal, put, signal, ("flush(rank 1)", 0)),
+            *(("get(200000 bytes, from rank 1)", 200_000), ("signal(3, to rank 1)", 0)),
+        ],
+        1: [*[("wait_signal(from rank 0)", 0)] * 2, ("wait_signal(signal 3)", 0)],
+    }
+    for rank in seen.ranks.values():
+        assert all(o["called"] <= o["started"] <= o["ended"] for o in messages(rank))
+    drawn = {
+        ((a.rank, a.operation["number"]), (b.rank, b.operation["number"])) for a, b in arrows(seen)
+    }
+    first = min(o["number"] for o in messages(seen.ranks[0]))
+    assert {((0, first), (1, 0)), ((0, first + 2), (1, 1)), ((0, first + 6), (1, 2))} <= drawn
+    for rank in range(2):
+        job.say(rank)
     job.results()
 
 

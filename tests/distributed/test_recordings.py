@@ -20,7 +20,7 @@ from harness.doc_blocks import ROOT
 from harness.ranks import GUARD_SECONDS
 
 from torchcomms.cli import main
-from torchcomms.cli.records import job, processes, sources, top, verdicts
+from torchcomms.cli.records import arrows, job, processes, sources, top, verdicts
 
 COMMANDS = pytest.mark.parametrize(
     "command",
@@ -620,6 +620,124 @@ def test_a_message_whose_other_side_is_missing(
     if found:
         absent = 1 if sends is None else 0
         assert (verdicts[0]["ranks"], verdicts[0]["waiting"]) == ([absent], [1 - absent])
+
+
+def of_window(
+    kind: str, peer: int, number: int, at: int, *, end: int | None = None, **fields: Any
+) -> dict[str, Any]:
+    """The message `number` of a rank, called `at` so many seconds; it ends then too, or never."""
+    until = at if end is None else end
+    moments = {"called": at, "started": at, "ended": until}
+    times = {name: moment * SECOND for name, moment in moments.items()}
+    more = {"count": 0, "message": True, "call": f"{kind}(...)"}
+    return operation(kind=kind, root=peer, number=number, **{**more, **times, **fields})
+
+
+def put(number: int, at: int, **fields: Any) -> dict[str, Any]:
+    return of_window("put", 1, number, at, **fields)
+
+
+def signal_of(number: int, at: int, **fields: Any) -> dict[str, Any]:
+    return of_window("signal", 1, number, at, **fields)
+
+
+def wait_of(number: int, at: int, end: int, **fields: Any) -> dict[str, Any]:
+    return of_window("wait_signal", 0, number, at, end=end, **fields)
+
+
+WORDS = [
+    put(0, 1),
+    signal_of(1, 2, count=3),
+    put(2, 3),
+    signal_of(3, 4, count=3),
+    signal_of(4, 9, count=3),
+    signal_of(5, 5, count=2),
+]
+
+
+@pytest.mark.parametrize(
+    ("puts", "waits", "found"),
+    [
+        ([put(0, 1), put(1, 2), signal_of(2, 3, tag=1)], [wait_of(0, 1, 4, tag=1)], [(1, 0)]),
+        ([signal_of(0, 3, tag=1)], [wait_of(0, 1, 4, tag=1)], [(0, 0)]),
+        (
+            [signal_of(7, 3, tag=5), put(8, 3, tag=3 << 24), signal_of(9, 4, tag=6)],
+            [wait_of(3, 1, 4, tag=6)],
+            [(9, 3)],
+        ),
+        ([signal_of(0, 3)], [wait_of(0, 1, 4)], []),
+        ([signal_of(0, 3, tag=1)], [wait_of(0, 1, 0, tag=1)], []),
+        (WORDS, [{**wait_of(0, 1, 6, count=3), "root": -1}], [(2, 0)]),
+    ],
+    ids=["last_put", "no_put", "other_window", "of_graphs", "waits", "word"],
+)
+def test_arrows_go_from_puts_to_waits(
+    puts: list[dict[str, Any]], waits: list[dict[str, Any]], found: list[tuple[int, int]]
+) -> None:
+    (communicator,) = job.merged(
+        [recording(rank_of(0, operations=puts), rank_of(1, operations=waits))]
+    )
+    drawn = [
+        ((a.rank, a.operation["number"]), (b.rank, b.operation["number"]))
+        for a, b in arrows.arrows(communicator)
+    ]
+    assert drawn == [((0, put), (1, wait)) for put, wait in found]
+
+
+WAITING = wait_of(0, 4, 0, tag=2)
+FOR_A_WORD = {**WAITING, "root": -1, "tag": 0, "count": 3}
+
+
+@pytest.mark.parametrize(
+    ("signals", "wait", "forgotten", "blamed"),
+    [
+        ([signal_of(0, 1, tag=1)], WAITING, 0, [0]),
+        ([], WAITING, 0, [0]),
+        ([], WAITING, 9, None),
+        ([signal_of(9, 1, tag=1)], WAITING, 9, [0]),
+        ([signal_of(0, 1, tag=2)], WAITING, 0, None),
+        ([signal_of(0, 1)], WAITING, 0, None),
+        ([], {**WAITING, "tag": 0}, 0, None),
+        ([], FOR_A_WORD, 0, []),
+        ([], {**FOR_A_WORD, "ended": 5 * SECOND}, 0, None),
+        ([], {**WAITING, "started": NOW - SECOND // 2}, 0, None),
+    ],
+    ids=[
+        *("one_less", "none", "forgotten", "counted_since", "sent", "of_graphs"),
+        *("waits_in_graph", "word", "ended", "just_called"),
+    ],
+)
+def test_whose_signal_is_missing_is_named(
+    signals: list[dict[str, Any]],
+    wait: dict[str, Any],
+    forgotten: int,
+    blamed: list[int] | None,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sender = rank_of(0, now=NOW, operations=signals, messages=len(signals) + forgotten)
+    waiter = rank_of(1, now=NOW, operations=[wait], messages=1)
+    found = verdicts_of(recording(sender, waiter), tmp_path, capsys)
+    assert [v["ranks"] for v in found] == ([] if blamed is None else [blamed])
+    for verdict in found:
+        assert (verdict["verdict"], verdict["waiting"], verdict["seconds"]) == (
+            "missing_signal", [1], 6.0,
+        )  # fmt: skip
+
+
+def test_top_counts_messages(tmp_path: Path) -> None:
+    rates = top.Rates()
+    puts = [
+        operation(ended=NOW - 10 - n, kind="put", message=True, bytes=10**6, number=n)
+        for n in range(5)
+    ]
+    first = rank_of(0, now=NOW, operations=puts, messages=5, collectives=0)
+    rows, _ = screen_of(rates, first, rank_of(1, now=NOW))
+    assert rows[0][3:5] == ["5", "5.0"]
+    rows, _ = screen_of(
+        rates, {**first, "now": NOW + SECOND, "messages": 25}, rank_of(1, now=NOW + SECOND)
+    )
+    assert rows[0][3] == "20"
 
 
 def test_the_schema_is_printed_and_knows_every_verdict(

@@ -222,7 +222,7 @@ def _colours(png: bytes) -> set[bytes]:
 def test_the_page_shows_a_browser_who_waits_for_whom(job: Job, tmp_path: Path) -> None:
     with _served(job) as address:
         page = Page(_browse(address, tmp_path, "--dump-dom"))
-        assert page.texts["span"] == ["live", "stuck"]
+        assert page.texts["span"] == ["live", "stuck", "all_reduce"], "the last one of the legend"
         assert page.texts["h2"] == [
             "<b>world</b>, 4 ranks",
             "bytes from rank (row) to rank (column)",

@@ -77,6 +77,7 @@ def registers_ordinary_tensors(rank: Rank, count: int, hosts: int) -> None:
     torch.testing.assert_close(bytes_, mine.flatten().view(torch.uint8))
     with pytest.raises(ValueError, match="there is no element"):
         window.get_tensor(rank.rank, offset=mine.numel() + 1)
+    comm.barrier(False)  # until here nobody puts
     _exchange(comm, window, tensor)
     assert alias.data_ptr() == tensor.data_ptr()
     assert torch.equal(alias, tensor)

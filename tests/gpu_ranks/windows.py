@@ -24,6 +24,11 @@ def ncclx_has_the_same_windows(make: Make) -> None:
 
 
 @case(world=2)
+def operations_of_windows_are_recorded(make: Make) -> None:
+    windows.operations_of_windows_are_recorded(make, BACKEND)
+
+
+@case(world=2)
 def windows_expose_ordinary_tensors(make: Make) -> None:
     windows.windows_expose_ordinary_tensors(make, BACKEND)
 

@@ -10,13 +10,16 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import Any
 
 import torch
 
 import torchcomms
 from harness import Rank, Ranks
-from harness.failing import error_of
+from harness.failing import error_of, until
 from torchcomms import ReduceOp, SignalCmpOp, TorchComm, TorchCommWinAccessType, TorchCommWindow
+from torchcomms.cli.records import job as recorded
+from torchcomms.cli.records.calls import messages, window_and_number
 
 COUNT = 10_000
 UNIFIED = TorchCommWinAccessType.WIN_ACCESS_TYPE_UNIFIED
@@ -65,6 +68,52 @@ def _exchange(
             _equal(rank, backend, back, _value(rank, backend, rank.rank, target, lap))
         comm.barrier(async_op=False)
         rank.synchronize(backend)
+
+
+def _own(comm: TorchComm) -> list[dict[str, Any]]:
+    (seen,) = (one for one in recorded.live(os.getpid()) if one.name == comm.get_name())
+    return messages(seen.ranks[comm.get_rank()])
+
+
+def _records(rank: Rank, backend: str) -> None:
+    """The second of two windows: what one rank does there, and then the other."""
+    comm = rank.new_comm(backend, "recorded")
+    windows = [comm.window_allocate(1 << 10, signal_size=64) for _ in range(2)]
+    window = windows[1]
+    tensor = torch.ones(100, device=rank.device(backend))
+    if rank.rank == 0:
+        window.put(tensor, 1, 0, async_op=False)
+        window.signal(1, async_op=False)
+        window.signal(3, 7, 1, async_op=False)
+    else:
+        window.wait_signal(0, async_op=False)
+        window.wait_signal(3, 7, SignalCmpOp.EQ, async_op=False)
+        window.get(tensor, 0, 0, async_op=True).wait()
+        window.flush(0, async_op=False)
+    rank.synchronize(backend)
+    until(lambda: all(o["ended"] for o in _own(comm)), "the records to tell the end")
+    expected: dict[int, list[tuple[str, int, tuple[int, int]]]] = {
+        0: [
+            ("put(400 bytes, to rank 1)", 400, (1, 0)),
+            ("signal(to rank 1)", 0, (1, 1)),
+            ("signal(3, to rank 1)", 0, (1, 0)),
+        ],
+        1: [
+            ("wait_signal(from rank 0)", 0, (1, 1)),
+            ("wait_signal(signal 3)", 0, (1, 0)),
+            ("get(400 bytes, from rank 0)", 400, (1, 0)),
+            ("flush(rank 0)", 0, (1, 0)),
+        ],
+    }
+    found = [(o["call"], o["bytes"], window_and_number(o)) for o in _own(comm)]
+    assert found == expected[rank.rank], found
+    for each in windows:
+        each.tensor_deregister()
+    comm.finalize()
+
+
+def operations_of_windows_are_recorded(make: Callable[[int], Ranks], backend: str) -> None:
+    make(2).run(_records, backend)
 
 
 def _allocates(rank: Rank, backend: str) -> None:

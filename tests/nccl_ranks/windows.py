@@ -14,6 +14,11 @@ def windows_are_written_by_others(make: Make) -> None:
 
 
 @case(world=2)
+def operations_of_windows_are_recorded(make: Make) -> None:
+    windows.operations_of_windows_are_recorded(make, "nccl")
+
+
+@case(world=2)
 def windows_expose_ordinary_tensors(make: Make) -> None:
     windows.windows_expose_ordinary_tensors(make, "nccl")
 

@@ -235,6 +235,7 @@ std::shared_ptr<TorchCommWindow> TorchComm::makeWindow(
   std::shared_ptr<TorchCommWindow> window = impl_->new_window();
   window->hooks_ = hooks_;
   window->backend_ = impl_;
+  if (hooks_->recorder() != nullptr) window->number_ = hooks_->recorder()->countWindow();
   prepare(*window);
   hooks_->after(id, NewWindowPostHookArgs{window});
   return window;

@@ -6,7 +6,10 @@
 #include <string>
 
 #include "ctran/base/error.h"
+#include "ctran/collective/signature.h"
 #include "torchcomms/csrc/argument_checks.hpp"
+#include "torchcomms/csrc/call_recorder.hpp"
+#include "torchcomms/csrc/current_stream.hpp"
 #include "torchcomms/csrc/hook_registry.hpp"
 #include "torchcomms/csrc/profiled_call.hpp"
 
@@ -44,17 +47,37 @@ at::Tensor flatBytes(const at::Tensor& tensor) {
 
 template <typename Args, typename Issue, typename... Fields>
 TorchCommWindow::WorkPtr TorchCommWindow::hooked(OpName op, bool async_op, const OpOptions& options,
-                                                 Issue issue, const Fields&... fields) {
+                                                 const RecordedSignal& signal, Issue issue,
+                                                 const Fields&... fields) {
   const bool isHooked = hooks_ && hooks_->active();
   const bool isSeen = ProfiledCall::isSeen();
-  if (!isHooked && !isSeen) [[likely]]
+  CallRecorder* const recorder = hooks_ ? hooks_->recorder() : nullptr;
+  if (!isHooked && !isSeen && recorder == nullptr) [[likely]]
     return issue();
   const auto timeout =
       options.timeout == kNoTimeout ? backend_->getOptions().timeout : options.timeout;
   const PreHookArgs args = Args{{async_op, timeout}, fields...};
   std::optional<ProfiledCall> profiled;
   if (isSeen) profiled.emplace(*backend_, op, viewOf(args));
-  return isHooked ? hooks_->around(op, args, issue) : issue();
+  const auto recorded = [&] {
+    return recorder != nullptr ? recorder->around(op, args, signal, issue) : issue();
+  };
+  return isHooked ? hooks_->around(op, args, recorded) : recorded();
+}
+
+RecordedSignal TorchCommWindow::counted(std::vector<uint32_t>& counts, int rank) {
+  if (!hooks_ || hooks_->recorder() == nullptr) return {};
+  // What replays send and wait for the device alone counts.
+  isReplayed_ = isReplayed_ || stream::isCapturing(device_);
+  if (isReplayed_) return unnumbered();
+  counts.resize(static_cast<size_t>(size_));
+  return {0, ctran::windowTag(number_, ++counts[static_cast<size_t>(rank)])};
+}
+
+RecordedSignal TorchCommWindow::unnumbered() const { return {0, ctran::windowTag(number_, 0)}; }
+
+RecordedSignal TorchCommWindow::numbered(int64_t index) const {
+  return {static_cast<uint64_t>(index) + 1, ctran::windowTag(number_, 0)};
 }
 
 void TorchCommWindow::tensor_register(const at::Tensor& tensor, bool owning) {
@@ -95,8 +118,8 @@ TorchCommWindow::WorkPtr TorchCommWindow::put(const at::Tensor& tensor, int dst,
   checkType(tensor, dst, "put");
   const int64_t at = checkedOffset(dst, offset, tensor.numel(), tensor.element_size(), "put");
   return hooked<PutPreHookArgs>(
-      OpName::put, async_op, options, [&] { return putBytes(tensor, dst, at, async_op, options); },
-      tensor, dst, offset);
+      OpName::put, async_op, options, unnumbered(),
+      [&] { return putBytes(tensor, dst, at, async_op, options); }, tensor, dst, offset);
 }
 
 TorchCommWindow::WorkPtr TorchCommWindow::get(at::Tensor& tensor, int src, int64_t offset,
@@ -107,8 +130,8 @@ TorchCommWindow::WorkPtr TorchCommWindow::get(at::Tensor& tensor, int src, int64
   checkType(tensor, src, "get");
   const int64_t at = checkedOffset(src, offset, tensor.numel(), tensor.element_size(), "get");
   return hooked<GetPreHookArgs>(
-      OpName::get, async_op, options, [&] { return getBytes(tensor, src, at, async_op, options); },
-      tensor, src, offset);
+      OpName::get, async_op, options, unnumbered(),
+      [&] { return getBytes(tensor, src, at, async_op, options); }, tensor, src, offset);
 }
 
 TorchCommWindow::WorkPtr TorchCommWindow::flush(int dst, bool async_op,
@@ -116,7 +139,8 @@ TorchCommWindow::WorkPtr TorchCommWindow::flush(int dst, bool async_op,
   checkOpen();
   checkRank(dst);
   return hooked<FlushPreHookArgs>(
-      OpName::flush, async_op, options, [&] { return flushPuts(dst, async_op, options); }, dst);
+      OpName::flush, async_op, options, unnumbered(),
+      [&] { return flushPuts(dst, async_op, options); }, dst);
 }
 
 TorchCommWindow::WorkPtr TorchCommWindow::signal(int dst, bool async_op,
@@ -124,7 +148,8 @@ TorchCommWindow::WorkPtr TorchCommWindow::signal(int dst, bool async_op,
   checkOpen();
   checkRank(dst);
   return hooked<SignalPreHookArgs>(
-      OpName::signal, async_op, options, [&] { return addSignal(dst, async_op, options); }, dst);
+      OpName::signal, async_op, options, counted(signals_, dst),
+      [&] { return addSignal(dst, async_op, options); }, dst);
 }
 
 TorchCommWindow::WorkPtr TorchCommWindow::wait_signal(int src, bool async_op,
@@ -132,8 +157,8 @@ TorchCommWindow::WorkPtr TorchCommWindow::wait_signal(int src, bool async_op,
   checkOpen();
   checkRank(src);
   return hooked<WaitSignalPreHookArgs>(
-      OpName::wait_signal, async_op, options, [&] { return awaitSignal(src, async_op, options); },
-      src);
+      OpName::wait_signal, async_op, options, counted(waits_, src),
+      [&] { return awaitSignal(src, async_op, options); }, src);
 }
 
 TorchCommWindow::WorkPtr TorchCommWindow::signal(int64_t index, uint64_t value, int dst,
@@ -142,7 +167,7 @@ TorchCommWindow::WorkPtr TorchCommWindow::signal(int64_t index, uint64_t value, 
   checkRank(dst);
   checkSignal(dst, index);
   return hooked<SignalPreHookArgs>(
-      OpName::signal, async_op, options,
+      OpName::signal, async_op, options, numbered(index),
       [&] { return setSignal(index, value, dst, async_op, options); }, dst);
 }
 
@@ -152,7 +177,7 @@ TorchCommWindow::WorkPtr TorchCommWindow::wait_signal(int64_t index, uint64_t va
   checkOpen();
   checkSignal(rank_, index);
   return hooked<WaitSignalPreHookArgs>(
-      OpName::wait_signal, async_op, options,
+      OpName::wait_signal, async_op, options, numbered(index),
       [&] { return compareSignal(index, value, op, async_op, options); }, -1);
 }
 

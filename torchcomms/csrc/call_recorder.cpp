@@ -143,13 +143,37 @@ std::optional<CollectiveKind> kindOf(OpName op) {
     case OpName::alltoallv_dynamic_dispatch:
     case OpName::all_to_all_v_dedup:
       return CollectiveKind::AllToAllVDynamic;
+    case OpName::put:
+      return CollectiveKind::Put;
+    case OpName::get:
+      return CollectiveKind::Get;
+    case OpName::flush:
+      return CollectiveKind::Flush;
+    case OpName::signal:
+      return CollectiveKind::Signal;
+    case OpName::wait_signal:
+      return CollectiveKind::WaitSignal;
     default:
       return std::nullopt;
   }
 }
 
+bool isOfWindow(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::Put:
+    case CollectiveKind::Get:
+    case CollectiveKind::Flush:
+    case CollectiveKind::Signal:
+    case CollectiveKind::WaitSignal:
+      return true;
+    default:
+      return false;
+  }
+}
+
+/// Of one rank, or two; else all ranks make the call.
 bool isMessage(CollectiveKind kind) {
-  return kind == CollectiveKind::Send || kind == CollectiveKind::Recv;
+  return kind == CollectiveKind::Send || kind == CollectiveKind::Recv || isOfWindow(kind);
 }
 
 const at::Tensor* firstOf(const at::Tensor& tensor) { return tensor.defined() ? &tensor : nullptr; }
@@ -168,6 +192,7 @@ struct Facts {
   Collective call;
   const at::Tensor* block = nullptr;  ///< of one size on all ranks, where there is such a tensor
   uint64_t bytes = 0, received = 0;   ///< `received`: where the blocks of a rank differ
+  uint32_t tag = 0;                   ///< of a window's operation
 };
 
 template <typename Args>
@@ -190,6 +215,10 @@ Facts factsOf(CollectiveKind kind, const Args& args) {
   } else if constexpr (requires { args.tensor; }) {
     facts.block = firstOf(args.tensor);
     facts.bytes = bytesOf(args.tensor);
+  }
+  if (isOfWindow(kind)) {
+    facts.block = nullptr;
+    facts.call.count = facts.bytes;
   }
   return facts;
 }
@@ -306,11 +335,12 @@ struct CallRecorder::State {
       call.count = static_cast<size_t>(facts.block->numel());
       if (call.kind == CollectiveKind::AllToAll) call.count /= static_cast<size_t>(size);
     }
-    entries.push_back(trace.begin(isMessage(call.kind), ctran::makeRecord(call, 0, 0), facts.bytes,
-                                  facts.received, choice));
+    const uint64_t tag = isOfWindow(call.kind) ? facts.tag : facts.received;
+    entries.push_back(
+        trace.begin(isMessage(call.kind), ctran::makeRecord(call, 0, 0), facts.bytes, tag, choice));
   }
 
-  Entries begin(OpName op, const PreHookArgs& args) {
+  Entries begin(OpName op, const PreHookArgs& args, const RecordedSignal& signal) {
     Entries entries;
     if (ctran::logs(ctran::LogComponent::Collective, ctran::LogLevel::Debug)) [[unlikely]] {
       entries.loggedSince = ctran::nowNanos();
@@ -318,7 +348,12 @@ struct CallRecorder::State {
     if (const auto* batch = std::get_if<BatchOpIssuePreHookArgs>(&args)) {
       for (const P2POp& message : batch->ops) begin(factsOf(message), entries);
     } else if (const auto kind = kindOf(op)) {
-      begin(std::visit([&](const auto& typed) { return factsOf(*kind, typed); }, args), entries);
+      Facts facts = std::visit([&](const auto& typed) { return factsOf(*kind, typed); }, args);
+      if (isOfWindow(*kind)) {
+        facts.call.count += signal.count;
+        facts.tag = signal.tag;
+      }
+      begin(std::move(facts), entries);
     }
     return entries;
   }
@@ -402,8 +437,9 @@ CallRecorder::~CallRecorder() = default;
 void CallRecorder::left() { state_->recording.left(); }
 
 CallRecorder::WorkPtr CallRecorder::around(OpName op, const PreHookArgs& args,
+                                           const RecordedSignal& signal,
                                            c10::function_ref<WorkPtr()> issue) {
-  const Entries entries = state_->begin(op, args);
+  const Entries entries = state_->begin(op, args, signal);
   ctran::Served::take();  // of what nobody has recorded
   ctran::ReplayTrace::take();
   WorkPtr work;

@@ -11,14 +11,19 @@
 
 namespace torch::comms {
 
+/// What is recorded of an operation of a window: which signal it sends or waits for, if it does.
+struct RecordedSignal {
+  uint64_t count = 0;  ///< number of the word + 1; 0: it is counted
+  uint32_t tag = 0;    ///< see windowTag
+};
+
 /// Records the calls of a communicator whose backend is not the engine on CPUs, which records by
 /// itself. The format is the engine's: `torchcomms analyze`, `top` and `trace` see these calls as
 /// they see its own.
 ///
 /// The record is in memory of this process alone: no other rank keeps it when the process has
 /// ended. What an operation waits for and what goes to whom only the backend knows; they are not
-/// recorded. Neither are windows. Replays of captured calls are, if the backend makes a
-/// ReplayTrace.
+/// recorded. Replays of captured calls are, if the backend makes a ReplayTrace.
 ///
 /// One thread at a time, as of the communicator; works end on any.
 class CallRecorder : public std::enable_shared_from_this<CallRecorder> {
@@ -33,7 +38,13 @@ class CallRecorder : public std::enable_shared_from_this<CallRecorder> {
   ~CallRecorder();
 
   /// Issues an operation and records it. What `issue` throws is thrown.
-  WorkPtr around(OpName op, const PreHookArgs& args, c10::function_ref<WorkPtr()> issue);
+  WorkPtr around(OpName op, const PreHookArgs& args, c10::function_ref<WorkPtr()> issue) {
+    return around(op, args, {}, issue);
+  }
+  WorkPtr around(OpName op, const PreHookArgs& args, const RecordedSignal& signal,
+                 c10::function_ref<WorkPtr()> issue);
+  /// The number of a window that is made, alike on all ranks.
+  uint32_t countWindow() { return windows_++; }
   /// The rank leaves the communicator: that its process ends will be no death.
   void left();
 
@@ -45,6 +56,7 @@ class CallRecorder : public std::enable_shared_from_this<CallRecorder> {
   void follow(const WorkPtr& work, const Entries& entries);
 
   const std::unique_ptr<State> state_;
+  uint32_t windows_ = 0;
 };
 
 }  // namespace torch::comms

@@ -15,6 +15,7 @@ namespace torch::comms {
 
 class HookRegistry;
 class TorchCommBackend;
+struct RecordedSignal;
 
 /// How `wait_signal` compares: the signal <op> the value waited for.
 enum class SignalCmpOp : uint8_t { EQ, NE, LT, LE, GT, GE };
@@ -154,10 +155,15 @@ class TorchCommWindow : public std::enable_shared_from_this<TorchCommWindow> {
  private:
   friend class TorchComm;
 
-  /// Issues an operation between the hooks of the communicator, where there are any.
+  /// Issues an operation between the hooks of the communicator, where there are any, and records
+  /// it, where its backend does not.
   template <typename Args, typename Issue, typename... Fields>
-  WorkPtr hooked(OpName op, bool async_op, const OpOptions& options, Issue issue,
-                 const Fields&... fields);
+  WorkPtr hooked(OpName op, bool async_op, const OpOptions& options, const RecordedSignal& signal,
+                 Issue issue, const Fields&... fields);
+  /// The next one of those to that rank, or from it.
+  RecordedSignal counted(std::vector<uint32_t>& counts, int rank);
+  RecordedSignal numbered(int64_t index) const;
+  RecordedSignal unnumbered() const;
   void expose(const at::Tensor& tensor, int64_t signals);
   void checkOpen() const;
   void checkRank(int rank) const;
@@ -172,6 +178,9 @@ class TorchCommWindow : public std::enable_shared_from_this<TorchCommWindow> {
   const at::Device device_;
   std::shared_ptr<HookRegistry> hooks_;  ///< the communicator's; null for a window without one
   std::shared_ptr<TorchCommBackend> backend_;
+  uint32_t number_ = 0;  ///< among the windows of a communicator whose calls are recorded
+  std::vector<uint32_t> signals_, waits_;  ///< how many of each rank were recorded
+  bool isReplayed_ = false;                ///< graphs send signals or wait for them
   bool open_ = false;
   std::optional<at::Tensor> tensor_;
   at::ScalarType dtype_ = at::kByte;

@@ -26,6 +26,11 @@ enum class CollectiveKind : uint8_t {
   WaitSignal,
   AllToAllVDynamic,
   AllToAllVCombine,
+  // Of windows, as WaitSignal is; no communicator runs them.
+  Put,
+  Get,
+  Flush,
+  Signal,
 };
 
 /// Returns the name of a kind: "all_reduce".

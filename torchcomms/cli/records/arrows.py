@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from torchcomms.cli.records.calls import collectives
+from torchcomms.cli.records.calls import collectives, messages, window_and_number
 from torchcomms.cli.records.job import Communicator
 
 _LEAST_WAIT = 0.1  # of the time of a collective, that is worth an arrow
@@ -23,6 +23,7 @@ def arrows(communicator: Communicator) -> Iterator[tuple[End, End]]:
     """From what was waited for to what waited."""
     yield from _of_collectives(communicator)
     yield from _of_messages(communicator)
+    yield from _of_windows(communicator)
 
 
 def _of_collectives(communicator: Communicator) -> Iterator[tuple[End, End]]:
@@ -48,9 +49,9 @@ def _of_messages(communicator: Communicator) -> Iterator[tuple[End, End]]:
     receives: dict[tuple[int, int, int], list[End]] = defaultdict(list)
     forgets = False
     for r, rank in communicator.ranks.items():
-        messages = [o for o in rank["operations"] if o["message"]]
-        forgets |= len(messages) < rank["messages"]
-        for operation in sorted(messages, key=lambda o: o["number"]):
+        own = messages(rank)
+        forgets |= len(own) < rank["messages"]
+        for operation in own:
             if operation["root"] is None or operation["root"] < 0:
                 continue  # from any rank: nobody knows which
             if operation["kind"] == "send":
@@ -76,6 +77,44 @@ def _of_messages(communicator: Communicator) -> Iterator[tuple[End, End]]:
             yield from zip(sent[-1 - ahead :: -1], reversed(received), strict=False)
         else:
             yield from zip(sent, received, strict=False)
+
+
+def _of_windows(communicator: Communicator) -> Iterator[tuple[End, End]]:
+    """To waits for a signal: from the last put before that signal, or from the signal itself.
+
+    Signals that are counted have numbers. Of others, which set a word, it is the last one before
+    the wait has ended.
+    """
+    counted: dict[tuple[int, int, int], End] = {}  # by sender, receiver and tag
+    words: dict[tuple[int, int, int], list[tuple[int, End]]] = defaultdict(list)
+    for r, rank in communicator.ranks.items():
+        puts: dict[tuple[int, int], End] = {}  # by receiver and window; since the last signal
+        for operation in messages(rank):
+            own, peer = End(r, operation), operation["root"]
+            window, number = window_and_number(operation)
+            if operation["kind"] == "put":
+                puts[peer, window] = own
+            elif operation["kind"] == "signal":
+                source = puts.pop((peer, window), own)
+                if operation["count"] > 0:
+                    at = _at(communicator, own, "called")
+                    words[peer, operation["count"], window].append((at, source))
+                elif number > 0:
+                    counted[r, peer, operation["tag"]] = source
+    for r, rank in communicator.ranks.items():
+        for operation in messages(rank):
+            if operation["kind"] != "wait_signal" or not operation["ended"] or operation["error"]:
+                continue
+            own, (window, number) = End(r, operation), window_and_number(operation)
+            if operation["count"] > 0:
+                until = _at(communicator, own, "ended")
+                before = [w for w in words[r, operation["count"], window] if w[0] <= until]
+                if before:
+                    yield max(before, key=lambda w: w[0])[1], own
+            elif number > 0:
+                sender = counted.get((operation["root"], r, operation["tag"]))
+                if sender is not None:
+                    yield sender, own
 
 
 def _at(communicator: Communicator, end: End, moment: str) -> int:

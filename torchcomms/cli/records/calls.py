@@ -11,6 +11,17 @@ def collectives(rank: dict[str, Any]) -> dict[int, dict[str, Any]]:
     return {o["number"]: o for o in rank["operations"] if not o["message"] and o["number"] > 0}
 
 
+def messages(rank: dict[str, Any]) -> list[dict[str, Any]]:
+    """Of two ranks: sends and receives, and what windows do. In the order of their calls."""
+    return sorted((o for o in rank["operations"] if o["message"]), key=lambda o: int(o["number"]))
+
+
+def window_and_number(operation: dict[str, Any]) -> tuple[int, int]:
+    """Of an operation of a window: which one it is of those that the communicator records, and
+    the number of a signal among those of its sender to its receiver; 0: it has none."""
+    return divmod(int(operation["tag"]), 1 << 24)
+
+
 def replays(rank: dict[str, Any]) -> list[dict[str, Any]]:
     """Captured operations as they ran in replays of their graphs, with the numbers of the calls."""
     return [{**o, "replay": True} for o in rank.get("replays", [])]
@@ -19,6 +30,11 @@ def replays(rank: dict[str, Any]) -> list[dict[str, Any]]:
 def operations(rank: dict[str, Any]) -> list[dict[str, Any]]:
     """What has been called, and what ran in replays."""
     return [*rank["operations"], *replays(rank)]
+
+
+def users(rank: dict[str, Any]) -> list[dict[str, Any]]:
+    """The same, but what the communicator is made with, which is none of the user's."""
+    return [o for o in operations(rank) if o["message"] or o["number"] > 0]
 
 
 def current(rank: dict[str, Any]) -> dict[str, Any] | None:

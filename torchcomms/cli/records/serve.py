@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from torchcomms.cli.records import job, timeline
-from torchcomms.cli.records.calls import collectives, current
+from torchcomms.cli.records.calls import called, current, users
 from torchcomms.cli.records.traffic import traffic
 
 Look = Callable[[], Sequence[job.Communicator]]
@@ -62,8 +62,14 @@ def metrics(communicators: Sequence[job.Communicator], verdicts: dict[str, Any])
     family(
         "messages_total",
         "counter",
-        "Sends and receives that a rank has started.",
+        "Sends, receives and operations of windows that a rank has started.",
         ((labels, rank["messages"]) for labels, rank in ranks),
+    )
+    family(
+        "replays_total",
+        "counter",
+        "Operations of CUDA graphs that a rank has been seen to replay.",
+        ((labels, rank.get("replayed", 0)) for labels, rank in ranks),
     )
     family(
         "in_operation_seconds",
@@ -127,7 +133,7 @@ def _recent(communicators: Sequence[job.Communicator]) -> list[dict[str, Any]]:
     rows = []
     for c in communicators:
         for r, rank in sorted(c.ranks.items()):
-            last = sorted(collectives(rank).values(), key=lambda o: o["number"])[-_RECENT:]
+            last = sorted(users(rank), key=lambda o: int(o["started"]))[-_RECENT:]
             rows.append(
                 {
                     "group": c.group,
@@ -135,6 +141,8 @@ def _recent(communicators: Sequence[job.Communicator]) -> list[dict[str, Any]]:
                     "operations": [
                         {
                             "kind": o["kind"],
+                            "call": called(o),
+                            "of": timeline.kind_of(o),
                             "number": o["number"],
                             "from": (rank["now"] - o["started"]) / 1e9,
                             "to": (rank["now"] - (o["ended"] or rank["now"])) / 1e9,

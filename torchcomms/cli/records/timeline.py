@@ -49,7 +49,7 @@ def events(communicators: Sequence[Communicator], last: float | None = None) -> 
                 end = operation["ended"] or rank["now"]
                 if last is not None and end < rank["now"] - last * 1e9:
                     continue
-                kind = _kind(operation)
+                kind = kind_of(operation)
                 row = _row(ends[kind], int(operation["started"]), int(end))
                 place = (track, index + _THREADS[kind] + _ROW * row)
                 out.append(_event(rank, operation, place, end, since))
@@ -96,7 +96,8 @@ def _name(what: str, track: int, thread: int, text: str) -> dict[str, Any]:
     return {"ph": "M", "name": what, "pid": track, "tid": thread, "args": {"name": text}}
 
 
-def _kind(operation: dict[str, Any]) -> str:
+def kind_of(operation: dict[str, Any]) -> str:
+    """collective, message (also of windows) or replay."""
     if operation.get("replay"):
         return "replay"
     return "message" if operation["message"] else "collective"
@@ -149,7 +150,7 @@ def _event(
     return {
         "ph": "X",
         "name": operation["kind"],
-        "cat": _kind(operation),
+        "cat": kind_of(operation),
         "pid": place[0],
         "tid": place[1],
         "ts": (start + rank["realtime_offset"] - since) / 1000,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from torchcomms.cli.records import terminal
-from torchcomms.cli.records.calls import called, collectives, current, replays
+from torchcomms.cli.records.calls import called, collectives, current, messages, users
 from torchcomms.cli.records.job import Communicator
 from torchcomms.cli.records.slow import slowest
 from torchcomms.cli.records.traffic import Way, busiest, traffic
@@ -62,7 +62,7 @@ def _begin(rank: dict[str, Any]) -> int:
     begin = now - _RATE_NANOS
     for first, operations in (
         (1, list(collectives(rank).values())),
-        (0, [o for o in rank["operations"] if o["message"]]),
+        (0, messages(rank)),
     ):
         ended = [int(o["ended"]) for o in operations if o["ended"]]
         if ended and min(o["number"] for o in operations) > first:
@@ -75,7 +75,7 @@ def _row(rank: dict[str, Any], rate: float | None, columns: dict[str, int]) -> s
     now, begin = rank["now"], _begin(rank)
     seconds = (now - begin) / 1e9
     about = "~" if begin > now - _RATE_NANOS else ""
-    recent = [o for o in [*collectives(rank).values(), *replays(rank)] if o["ended"] > begin]
+    recent = [o for o in users(rank) if o["ended"] > begin]
     calls = f"{about}{len(recent) / seconds:.0f}" if rate is None else f"{rate:.0f}"
     lives = rank["state"] == "alive"
     waited = sum(
@@ -104,10 +104,13 @@ class Rates:
         self._calls: dict[tuple[str, int], tuple[tuple[Any, ...], int, int]] = {}
 
     def calls(self, communicator: Communicator, rank: dict[str, Any]) -> float | None:
-        """Collectives and replays of a rank, a second; None the first time."""
+        """Operations of a rank, a second; None the first time."""
         key = communicator.group, rank["rank"]
         process = rank["host"], rank["pid"], rank["process_start"]
-        now, count = int(rank["now"]), int(rank["collectives"]) + int(rank.get("replayed", 0))
+        now, count = (
+            int(rank["now"]),
+            sum(int(rank.get(what, 0)) for what in ("collectives", "messages", "replayed")),
+        )
         before = self._calls.get(key)
         self._calls[key] = process, now, count
         if before is None or before[0] != process or before[1] >= now:

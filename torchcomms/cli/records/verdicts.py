@@ -11,10 +11,12 @@ from torchcomms.cli.records.calls import (
     called,
     collectives,
     current,
+    messages,
     named,
     operations,
     replays,
     verdict,
+    window_and_number,
 )
 from torchcomms.cli.records.clocks import host_of
 from torchcomms.cli.records.job import Communicator
@@ -57,6 +59,7 @@ def judge(
             *_missing(communicator, after, job),
             *_missing_replay(communicator, after, job),
             *_unmatched(communicator, after),
+            *_unsignalled(communicator, after),
         ]
     if not verdicts:
         verdicts = [*_failed(communicator), *slow(communicator), *lost_overlap(communicator)]
@@ -307,6 +310,44 @@ def _unmatched(communicator: Communicator, after: float) -> Iterable[dict[str, A
             yield verdict(
                 "missing_message", [op["root"]], text, waiting=[r], seconds=round(seconds, 3)
             )
+
+
+def _unsignalled(communicator: Communicator, after: float) -> Iterable[dict[str, Any]]:
+    """Ranks that wait for a signal which nobody sends."""
+    for r, rank in sorted(communicator.ranks.items()):
+        for op in messages(rank) if rank["state"] == "alive" else []:
+            seconds = (rank["now"] - op["started"]) / _SECOND
+            if op["kind"] != "wait_signal" or op["ended"] or seconds < after:
+                continue
+            text = f"rank {r} is in {op['call']} for {seconds:.1f} s; "
+            sender = communicator.ranks.get(op["root"])
+            if op["count"] > 0:
+                text += "no rank has set it to what it waits for"
+                to_blame = []
+            elif sender is None or _may_have_signalled(sender, r, op):
+                continue
+            else:
+                text += f"rank {op['root']} has not sent that signal"
+                places = _place(sender)
+                text += f" ({places[0]})" if places else ""
+                to_blame = [op["root"]]
+            yield verdict("missing_signal", to_blame, text, waiting=[r], seconds=round(seconds, 3))
+
+
+def _may_have_signalled(sender: dict[str, Any], to: int, wait: dict[str, Any]) -> bool:
+    window, wanted = window_and_number(wait)
+    own = messages(sender)
+    numbers = [
+        number
+        for o in own
+        if o["kind"] == "signal" and o["root"] == to and o["count"] == 0
+        for at, number in [window_and_number(o)]
+        if at == window
+    ]
+    if wanted == 0 or 0 in numbers:  # graphs send some, or wait
+        return True
+    forgets = len(own) < sender["messages"]
+    return max(numbers, default=wanted if forgets else 0) >= wanted
 
 
 def _unfinished(rank: dict[str, Any], kind: str, peer: int) -> list[dict[str, Any]]:
