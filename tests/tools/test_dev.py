@@ -37,3 +37,8 @@ def test_whoever_says_which_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SANITIZE", "memory")
     with pytest.raises(SystemExit, match="say address, thread, or all"):
         dev.sanitizers(full=False)
+
+
+def test_what_it_starts_keeps_bytecode(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    assert "PYTHONDONTWRITEBYTECODE" not in dev.Environment().variables()
