@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import concurrent.futures
 import os
 import queue
 import re
@@ -218,3 +219,32 @@ def attach(
         say(f"  failed after {seconds(start)} with exit code {code}")
         raise CommandFailed(title)
     say(f"  done in {seconds(start)}")
+
+
+def attach_all(
+    commands: Mapping[str, Sequence[str | Path]], *, env: Mapping[str, str] | None = None
+) -> None:
+    """Runs commands at the same time, by title, and shows what each says once it has ended."""
+
+    def ended_well(title: str, command: Sequence[str | Path]) -> bool:
+        start = time.monotonic()
+        done = subprocess.run(
+            [str(part) for part in command],
+            cwd=ROOT,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+        failed = f"failed after {seconds(start)} with exit code {done.returncode}"
+        how = failed if done.returncode else f"done in {seconds(start)}"
+        say(f"==> {title}\n{done.stdout}  {how}")
+        return done.returncode == 0
+
+    with concurrent.futures.ThreadPoolExecutor(len(commands)) as pool:
+        well = list(pool.map(ended_well, commands, commands.values()))
+    failed = [title for title, ended in zip(commands, well, strict=True) if not ended]
+    if failed:
+        raise CommandFailed(", ".join(failed))

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import site_of_docs as site
-from console import ROOT, CommandFailed, attach, say
+from console import ROOT, CommandFailed, attach, attach_all, say
 from environment import Environment, Stamp
 
 CPP = (".h", ".hpp", ".cpp", ".cuh", ".inl")
@@ -87,6 +87,17 @@ def checks(environment: Environment, build: Path) -> dict[str, Callable[[], None
         return lambda: attach(title, arguments, env=environment.variables())
 
     files = map(str, sources(*CPP))
+    mypy = environment.tool("mypy")
+    slow: dict[str, list[str | Path]] = {
+        "mypy --strict": [mypy],
+        "mypy on the names that tests, examples and benchmarks use": [
+            mypy,
+            "--config-file",
+            ROOT / "tests/mypy.toml",
+        ],
+        "The site has no warnings": site.command(environment),
+        "Stubs against the binary": [python, ROOT / "tools/check_stubs.py"],
+    }
     return {
         "floors": command("Includes and imports point down", python, ROOT / "tools/lint_floors.py"),
         "clang-format": command(
@@ -94,15 +105,8 @@ def checks(environment: Environment, build: Path) -> dict[str, Callable[[], None
         ),
         "ruff": command("ruff check", environment.tool("ruff"), "check", "."),
         "ruff format": command("ruff format", environment.tool("ruff"), "format", "--check", "."),
-        "mypy": command("mypy --strict", environment.tool("mypy")),
-        "mypy of tests": command(
-            "mypy on the names that tests, examples and benchmarks use",
-            environment.tool("mypy"),
-            "--config-file",
-            ROOT / "tests/mypy.toml",
-        ),
-        "docs": command("The site has no warnings", *site.command(environment)),
-        "stubs": command("Stubs against the binary", python, ROOT / "tools/check_stubs.py"),
+        # Each of these keeps one core busy.
+        "types, docs, stubs": lambda: attach_all(slow, env=environment.variables()),
         "clang-tidy": lambda: clang_tidy(environment, build),
     }
 
