@@ -11,7 +11,8 @@ from harness.programs import Ended, forks_of_ranks, run_forks
 import torchcomms
 
 PRELUDE = """
-import sys
+import gc, sys
+gc.unfreeze()  # at its end all is collected, as in an interpreter that is no fork
 from datetime import timedelta
 import torch, torchcomms
 from torchcomms import ReduceOp

@@ -7,6 +7,7 @@ file. What it writes is in files.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -38,6 +39,8 @@ def program_of_fork(folder: str) -> Program | None:
     return None
 
 
+# Collections in forks leave out what torch has made: to look at it takes longer than most programs.
+gc.freeze()
 found = program_of_fork(sys.argv[1])
 if found is not None:
     source, sys.argv[1:], env = found
