@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import torch
 from harness import Died, Rank, Ranks, Returned, standins
+from harness.programs import Ended, Fork, run_forks
 
 import torchcomms
 
@@ -273,29 +274,28 @@ def test_memory_is_kept_and_registered_once(fresh_ranks: Callable[[int], Ranks])
     pair(fresh_ranks).run(keeps_memory)
 
 
-def program(body: str, library: str) -> subprocess.Popen[str]:
-    source = "import torch, torchcomms\nfrom torchcomms.transport import *\n" + body
-    return subprocess.Popen(
-        [sys.executable, "-u", "-c", source],
-        env={**os.environ, "CTRAN_VERBS_LIBRARY": library},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-LOOPBACK = """
+START = "import torch, torchcomms\nfrom torchcomms.transport import *\n"
+LOOPBACK = (
+    START
+    + """
 a, b = RdmaTransport(), RdmaTransport()
 a.connect(b.bind())
 b.connect(a.bind())
 memory = RdmaMemory(torch.zeros(1000))
 """
+)
 
 
 def test_a_wait_can_be_interrupted() -> None:
     body = LOOPBACK + "print('waits')\ntry:\n    a.wait_for_write().result()\n"
     body += "except KeyboardInterrupt:\n    print('interrupted')\n"
-    with program(body, str(standins.verbs())) as process:
+    with subprocess.Popen(
+        [sys.executable, "-u", "-c", body],
+        env={**os.environ, "CTRAN_VERBS_LIBRARY": str(standins.verbs())},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "waits\n"
         time.sleep(0.2)  # until it waits; if it does not yet, the test says less
@@ -305,19 +305,13 @@ def test_a_wait_can_be_interrupted() -> None:
     assert process.returncode == 0, err
 
 
-def test_a_process_ends_with_transfers_under_way() -> None:
-    body = LOOPBACK + "waits = [a.wait_for_write() for _ in range(10)]\n"
-    body += "writes = [a.write(memory.to_view(), memory.to_remote_buffer()) for _ in range(1000)]\n"
-    with program(body, str(standins.verbs())) as process:
-        _, err = process.communicate(timeout=60)
-    assert (process.returncode, err) == (0, "")
-
-
-@pytest.mark.parametrize("has_ended", [False, True])
-def test_a_callback_that_would_wait_for_ever_is_told(has_ended: bool) -> None:
-    body = (
-        LOOPBACK
-        + """
+UNDER_WAY = """
+import gc
+gc.unfreeze()  # at its end all is collected, as in an interpreter that is no fork
+waits = [a.wait_for_write() for _ in range(10)]
+writes = [a.write(memory.to_view(), memory.to_remote_buffer()) for _ in range(1000)]
+"""
+WAITS_IN_A_CALLBACK = """
 told = []
 def called(done):
     told.append(done.result())
@@ -340,16 +334,7 @@ if not HAS_ENDED:
 assert ended.wait(30)
 print(told)
 """
-    ).replace("HAS_ENDED", str(has_ended))
-    with program(body, str(standins.verbs())) as process:
-        out, err = process.communicate(timeout=60)
-    assert out == "[None, False, True, True, True]\n", err
-
-
-def test_a_forked_child_is_told_that_it_would_wait_for_ever() -> None:
-    body = (
-        LOOPBACK
-        + """
+WAITS_IN_A_CHILD = """
 import os, signal
 never = a.wait_for_write()
 a.write(memory.to_view(), memory.to_remote_buffer(), True).result(30)
@@ -374,16 +359,7 @@ for lock in (False, True):  # as a thread of the parent's may have it
     assert os.waitpid(child, 0)[1] == 0
 print("parent")
 """
-    )
-    with program(body, str(standins.verbs())) as process:
-        out, err = process.communicate(timeout=120)
-    assert out == "parent\n", err
-
-
-def test_a_forked_child_is_refused_and_can_make_its_own() -> None:
-    body = (
-        LOOPBACK
-        + """
+USES_IT_IN_A_CHILD = """
 import os
 child = os.fork()
 if child == 0:
@@ -391,30 +367,21 @@ if child == 0:
         a.write(memory.to_view(), memory.to_remote_buffer())
     except torchcomms.CommError as error:
         assert "forked" in str(error), error
-        print("refused")
+        print("refused", flush=True)
     mine = RdmaMemory(torch.zeros(1000))
     c, d = RdmaTransport(), RdmaTransport()
     c.connect(d.bind())
     d.connect(c.bind())
     c.write(mine.to_view(), mine.to_remote_buffer(), True).result(30)
     d.wait_for_write().result(30)
-    print("made")
+    print("made", flush=True)
     os._exit(0)
 assert os.waitpid(child, 0)[1] == 0
 a.write(memory.to_view(), memory.to_remote_buffer(), True).result(30)
 b.wait_for_write().result(30)
 print("parent")
 """
-    )
-    with program(body, str(standins.verbs())) as process:
-        out, err = process.communicate(timeout=120)
-    assert out.split() == ["refused", "made", "parent"], err
-
-
-def test_a_forked_child_ends_and_takes_nothing_from_its_parent() -> None:
-    body = (
-        LOOPBACK
-        + """
+CHILDREN_END = """
 import ctypes, gc, os, sys
 objects = ctypes.CDLL(os.environ["CTRAN_VERBS_LIBRARY"]).standInVerbsObjects
 there = objects()
@@ -436,20 +403,55 @@ for wait in waits:
     wait.result(30)
 print("parent")
 """
-    )
-    with program(body, str(standins.verbs())) as process:
-        try:
-            out, err = process.communicate(timeout=120)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            raise
-    assert out == "parent\n", err
 
 
-def test_without_a_device_it_says_why() -> None:
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
+    """How programs end that have both ends of a transport: forks of one interpreter."""
+    programs = {
+        "under way": UNDER_WAY,
+        "ended": WAITS_IN_A_CALLBACK.replace("HAS_ENDED", "True"),
+        "not ended": WAITS_IN_A_CALLBACK.replace("HAS_ENDED", "False"),
+        "waits in a child": WAITS_IN_A_CHILD,
+        "uses it in a child": USES_IT_IN_A_CHILD,
+        "children end": CHILDREN_END,
+    }
+    library = {"CTRAN_VERBS_LIBRARY": str(standins.verbs())}
+    jobs = {name: [Fork(LOOPBACK + body, env=library)] for name, body in programs.items()}
     body = "print(RdmaTransport.supported())\nRdmaTransport()\n"
-    with program(body, "/nowhere/libibverbs.so.1") as process:
-        out, err = process.communicate(timeout=60)
-    assert out == "False\n"
-    assert "RDMA cannot be used" in err
-    assert "/nowhere/libibverbs.so.1" in err
+    jobs["no device"] = [
+        Fork(START + body, env={"CTRAN_VERBS_LIBRARY": "/nowhere/libibverbs.so.1"})
+    ]
+    found = run_forks(jobs, tmp_path_factory.mktemp("transport"))
+    return {name: one for name, (one,) in found.items()}
+
+
+def test_a_process_ends_with_transfers_under_way(ended: dict[str, Ended]) -> None:
+    assert ended["under way"] == Ended(0, "", "")
+
+
+@pytest.mark.parametrize("when", ["ended", "not ended"])
+def test_a_callback_that_would_wait_for_ever_is_told(ended: dict[str, Ended], when: str) -> None:
+    assert ended[when].out == "[None, False, True, True, True]\n", ended[when]
+
+
+def test_a_forked_child_is_told_that_it_would_wait_for_ever(ended: dict[str, Ended]) -> None:
+    one = ended["waits in a child"]
+    assert one.out == "parent\n", one
+
+
+def test_a_forked_child_is_refused_and_can_make_its_own(ended: dict[str, Ended]) -> None:
+    one = ended["uses it in a child"]
+    assert one.out.split() == ["refused", "made", "parent"], one
+
+
+def test_a_forked_child_ends_and_takes_nothing_from_its_parent(ended: dict[str, Ended]) -> None:
+    one = ended["children end"]
+    assert one.out == "parent\n", one
+
+
+def test_without_a_device_it_says_why(ended: dict[str, Ended]) -> None:
+    one = ended["no device"]
+    assert one.out == "False\n"
+    assert "RDMA cannot be used" in one.err
+    assert "/nowhere/libibverbs.so.1" in one.err
