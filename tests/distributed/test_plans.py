@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from harness import Rank, Ranks
-from harness.programs import torchrun
+from harness.programs import forks_of_launcher, run_forks
 
 import torchcomms
 from torchcomms import ReduceOp, plan
@@ -19,9 +19,10 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "plan.py"
 
 
 def test_the_example_runs(tmp_path: Path) -> None:
-    ended = torchrun(EXAMPLE, 3, tmp_path)
-    assert ended.code == 0, ended.err
-    for rank in range(3):
+    source = f"import runpy; runpy.run_path({str(EXAMPLE)!r}, run_name='__main__')"
+    ranks = run_forks({"example": forks_of_launcher(source, 3)}, tmp_path)["example"]
+    for rank, ended in enumerate(ranks):
+        assert ended.code == 0, ended.err
         assert f"[rank {rank}] served by my_ring" in ended.out
     assert (tmp_path / "my_ring.svg").read_text().startswith("<svg")
 

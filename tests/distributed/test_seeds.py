@@ -49,18 +49,6 @@ def printed(name: str, backend: str, folder: Path) -> str:
     return source
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_quick_start(tmp_path: Path, backend: str) -> None:
-    program = tmp_path / "example.py"
-    program.write_text(printed("readme_synchronous", backend, tmp_path))
-    ended = torchrun(program, 2, tmp_path)
-    assert ended.code == 0, ended.err
-    for rank in range(2):
-        assert f"Rank {rank}/2: Running on device 0" in ended.out
-        assert f"Rank {rank}: Before AllReduce: {rank + 1.0}" in ended.out
-        assert f"Rank {rank}: After AllReduce: 3.0" in ended.out
-
-
 # What stands before a program where the document leaves that to the reader.
 _DEVICE = 'import os, torch; device = torch.device("cpu"); rank = int(os.environ["RANK"])\n'
 BEFORE = {
@@ -70,6 +58,7 @@ BEFORE = {
 }
 # After it: whether it did what the document says.
 AFTER = {
+    "readme_synchronous": "",
     "readme_asynchronous": "assert (tensor == 3.0).all()",
     "api_basic_usage": "assert (tensor == 1.0).all()",
     "api_asynchronous": "assert rank == 0 or (recv_tensor == 0.0).all()",
@@ -82,31 +71,52 @@ AFTER = {
     "features_file_store": "assert comm.get_size() == 2; comm.finalize()",
 }
 RUNNER = """
-import os, runpy, sys
+import contextlib, os, runpy
 from pathlib import Path
-for file in sorted(Path({folder!r}).glob("*.py")):
-    if os.environ["RANK"] == "0":
-        print("running", file.stem, flush=True)
-    runpy.run_path(str(file), run_name="__main__")
+rank = os.environ["RANK"]
+for file in sorted(Path({folder!r}).glob("*/*.py")):
+    if rank == "0":
+        print("running", file, flush=True)
+    with open(f"{{file}}.{{rank}}", "w") as out, contextlib.redirect_stdout(out):
+        runpy.run_path(str(file), run_name="__main__")
 """
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_programs(tmp_path: Path, backend: str) -> None:
-    """One after another in the same processes, as starting those takes seconds."""
-    folder = tmp_path / "programs"
-    folder.mkdir()
-    for name, after in AFTER.items():
-        program = BEFORE.get(name, "") + printed(name, backend, tmp_path) + "\n" + after
-        (folder / f"{name}.py").write_text(program)
-    runner = tmp_path / "runner.py"
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for each backend with what the two ranks of each program print: PROGRAM.py.RANK.
+
+    One runs after another in the same processes, as starting those takes seconds.
+    """
+    folder = tmp_path_factory.mktemp("programs")
+    for backend in BACKENDS:
+        (folder / backend).mkdir()
+        for name, after in AFTER.items():
+            program = BEFORE.get(name, "") + printed(name, backend, folder / backend)
+            (folder / backend / f"{name}.py").write_text(program + "\n" + after)
+    runner = folder / "runner.py"
     runner.write_text(RUNNER.format(folder=str(folder)))
-    ended = torchrun(runner, 2, tmp_path)
+    ended = torchrun(runner, 2, folder)
     assert ended.code == 0, ended.out + ended.err
-    assert ended.out.count("AllReduce completed") == 2
-    assert f"TorchComm version: {torchcomms.__version__}" in ended.out
+    return folder
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_quick_start(said: Path, backend: str) -> None:
+    for rank in range(2):
+        out = (said / backend / f"readme_synchronous.py.{rank}").read_text()
+        assert f"Rank {rank}/2: Running on device 0" in out
+        assert f"Rank {rank}: Before AllReduce: {rank + 1.0}" in out
+        assert f"Rank {rank}: After AllReduce: 3.0" in out
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_programs(said: Path, backend: str) -> None:
+    out = "".join(file.read_text() for file in (said / backend).glob("*.py.[01]"))
+    assert out.count("AllReduce completed") == 2
+    assert f"TorchComm version: {torchcomms.__version__}" in out
     made = "ncclx" if torch.cuda.is_available() else "gloo"  # the document's own choice
-    assert ended.out.count(f"Successfully created {made} communicator") == 2
+    assert out.count(f"Successfully created {made} communicator") == 2
 
 
 # The size of the world, and what holds afterwards.
