@@ -114,7 +114,9 @@ class BackendWrapper final : public c10d::Backend {
   void setTimeout(std::chrono::milliseconds timeout) override;
   c10::intrusive_ptr<Options> getBackendOptions() override;
   /// Collective over all ranks; null on ranks that are not listed. `store` is for the child's
-  /// monitoredBarrier.
+  /// monitoredBarrier. Torch makes one for each split, and calls this for each device of a rank
+  /// that is not listed, but once on the others: calls with the store of the last one return its
+  /// child.
   c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
                                           const std::vector<int>& ranks,
                                           const c10::intrusive_ptr<Options>& opts) override;
@@ -162,8 +164,10 @@ class BackendWrapper final : public c10d::Backend {
   std::map<PoolId, Tensors> pools_;              ///< registered segments
   std::list<std::weak_ptr<OutputCopy>> copies_;  ///< of operations that may go on
   uint64_t sequence_ = 0;
-  uint64_t monitoredBarriers_ = 0;  ///< of these members
-  std::string members_;             ///< the uuid of the last `reconfigure`
+  uint64_t monitoredBarriers_ = 0;              ///< of these members
+  std::string members_;                         ///< the uuid of the last `reconfigure`
+  c10::intrusive_ptr<c10d::Store> splitStore_;  ///< of the last split
+  c10::weak_intrusive_ptr<c10d::Backend> splitChild_{c10::intrusive_ptr<c10d::Backend>()};
   const std::shared_ptr<CompletionHooks> hooks_;
   std::mutex aborting_;
   std::map<int64_t, RemovableHandle> abortHooks_;  ///< guarded by aborting_

@@ -72,6 +72,35 @@ def test_torch_uses_torchcomms(tmp_path: Path, first: str) -> None:
         ]
 
 
+@pytest.mark.skipif(
+    not hasattr(dist.distributed_c10d, "_create_torchcomms_backend"),
+    reason="split_group() of this torch splits groups of GPUs alone",
+)
+def test_torch_splits_groups_of_several_devices(tmp_path: Path) -> None:
+    """A group of "gloo" has the CPU and GPUs, and torch asks for the part of each."""
+    source = (
+        "import sys, torch, torch.distributed as dist\n"
+        "from datetime import timedelta\n"
+        "rank, size = int(sys.argv[1]), int(sys.argv[2])\n"
+        "store = dist.FileStore(sys.argv[3], size)\n"
+        "dist.init_process_group('gloo', store=store, rank=rank, world_size=size)\n"
+        "dist.distributed_c10d._set_pg_timeout(timedelta(seconds=30), dist.group.WORLD)\n"
+        "for pair in ([0, 1], [1, 2], [0, 2], [0, 2]):\n"
+        "    part = dist.split_group(split_ranks=[pair])\n"
+        "    assert isinstance(part, dist.ProcessGroup) == (rank in pair)\n"
+        "    if rank in pair:\n"
+        "        value = torch.tensor([rank])\n"
+        "        dist.all_reduce(value, group=part)\n"
+        "        print(value.item())\n"
+        "dist.destroy_process_group()\n"
+    )
+    said = []
+    for ended in run_ranks(source, 3, tmp_path, TORCH_DISTRIBUTED_USE_TORCHCOMMS="1"):
+        assert ended.code == 0, ended.err
+        said.append(ended.out.split())
+    assert said == [["1", "2", "2"], ["1", "3"], ["3", "2", "2"]]
+
+
 def test_registered_while_torch_starts(tmp_path: Path) -> None:
     """As with torch 2.11 to 2.13, which imports this package before it has anything to register
     with, and knows no entry points."""

@@ -221,9 +221,14 @@ c10::intrusive_ptr<c10d::Backend> BackendWrapper::split(
   if (store) options.store = store;
   if (opts && opts->timeout.count() > 0) options.timeout = Call::bounded(opts->timeout);
   const std::lock_guard lock(issuing_);
-  auto child =
+  if (store && store == splitStore_) return splitChild_.lock();
+  const auto comm =
       comm_->split(member ? ranks : std::vector<int>{}, opts ? opts->group_name : "", options);
-  return child ? c10::make_intrusive<BackendWrapper>(std::move(child)) : nullptr;
+  c10::intrusive_ptr<c10d::Backend> child;
+  if (comm) child = c10::make_intrusive<BackendWrapper>(comm);
+  splitStore_ = store;
+  splitChild_ = c10::weak_intrusive_ptr<c10d::Backend>(child);
+  return child;
 }
 
 #endif
