@@ -114,9 +114,8 @@ class BackendWrapper final : public c10d::Backend {
   void setTimeout(std::chrono::milliseconds timeout) override;
   c10::intrusive_ptr<Options> getBackendOptions() override;
   /// Collective over all ranks; null on ranks that are not listed. `store` is for the child's
-  /// monitoredBarrier. Torch makes one for each split, and calls this for each device of a rank
-  /// that is not listed, but once on the others: calls with the store of the last one return its
-  /// child.
+  /// monitoredBarrier. Torch makes one for each split, and calls this once on a rank that is
+  /// listed, but for each device on the others: of these calls the first one takes part.
   c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
                                           const std::vector<int>& ranks,
                                           const c10::intrusive_ptr<Options>& opts) override;
@@ -164,10 +163,9 @@ class BackendWrapper final : public c10d::Backend {
   std::map<PoolId, Tensors> pools_;              ///< registered segments
   std::list<std::weak_ptr<OutputCopy>> copies_;  ///< of operations that may go on
   uint64_t sequence_ = 0;
-  uint64_t monitoredBarriers_ = 0;              ///< of these members
-  std::string members_;                         ///< the uuid of the last `reconfigure`
-  c10::intrusive_ptr<c10d::Store> splitStore_;  ///< of the last split
-  c10::weak_intrusive_ptr<c10d::Backend> splitChild_{c10::intrusive_ptr<c10d::Backend>()};
+  uint64_t monitoredBarriers_ = 0;             ///< of these members
+  std::string members_;                        ///< the uuid of the last `reconfigure`
+  c10::intrusive_ptr<c10d::Store> leftOutOf_;  ///< of the last split, if it is not in it
   const std::shared_ptr<CompletionHooks> hooks_;
   std::mutex aborting_;
   std::map<int64_t, RemovableHandle> abortHooks_;  ///< guarded by aborting_

@@ -221,14 +221,11 @@ c10::intrusive_ptr<c10d::Backend> BackendWrapper::split(
   if (store) options.store = store;
   if (opts && opts->timeout.count() > 0) options.timeout = Call::bounded(opts->timeout);
   const std::lock_guard lock(issuing_);
-  if (store && store == splitStore_) return splitChild_.lock();
-  const auto comm =
+  if (!member && store && store == leftOutOf_) return nullptr;
+  auto child =
       comm_->split(member ? ranks : std::vector<int>{}, opts ? opts->group_name : "", options);
-  c10::intrusive_ptr<c10d::Backend> child;
-  if (comm) child = c10::make_intrusive<BackendWrapper>(comm);
-  splitStore_ = store;
-  splitChild_ = c10::weak_intrusive_ptr<c10d::Backend>(child);
-  return child;
+  leftOutOf_ = member ? nullptr : store;
+  return child ? c10::make_intrusive<BackendWrapper>(std::move(child)) : nullptr;
 }
 
 #endif
