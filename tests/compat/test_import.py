@@ -59,10 +59,13 @@ def import_milliseconds(folder: Path) -> float:
 
 
 def test_import_costs_little_beyond_torch(tmp_path: Path) -> None:
-    # Best of several, as other programs take their share of the processor.
-    cost = min(import_milliseconds(tmp_path) for _ in range(3))
-    print(f"import torchcomms with torch: {cost:.1f} ms")
-    assert cost < 500  # a guard; the promise is 30 ms on an idle machine
+    # A guard, for the best of several, as other programs take their share of the processor; the
+    # promise is 30 ms on an idle machine.
+    costs: list[float] = []
+    while not costs or (costs[-1] >= 500 and len(costs) < 3):
+        costs.append(import_milliseconds(tmp_path))
+    print(f"import torchcomms with torch: {costs[-1]:.1f} ms")
+    assert costs[-1] < 500
 
 
 def test_import_leaves_python_alone(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -16,6 +15,7 @@ import pytest
 import torch
 from harness import Rank, Ranks, standins
 from harness.ports import free_port
+from harness.programs import Fork, run_forks
 from mscclpp_ranks import (
     CHECKS,
     Check,
@@ -121,17 +121,19 @@ def test_connections_live_while_nobody_uses_them(fresh_ranks: MakeRanks) -> None
     ranks.run(between_hosts, [says_nothing_for_long], mscclpp.Transport.Ethernet, variables)
 
 
-@pytest.mark.parametrize("late", ["a_wait_in_vain_ends", "a_rank_that_dies_ends_the_wait"])
-def test_waits_end(late: str) -> None:
-    environment = {
-        **os.environ,
-        "MSCCLPP_TIMEOUT": "2",
-        "PYTHONPATH": os.pathsep.join([*sys.path, str(SCRIPT.parents[2])]),
-    }
-    command = [sys.executable, str(SCRIPT), "--device", "cpu", "--ranks", "2", "--late", late]
-    command += ["--port", str(free_port())]
-    running = [subprocess.Popen([*command, "--rank", str(r)], env=environment) for r in range(2)]
-    assert [one.wait(timeout=250) for one in running] == [0, 0]
+def test_waits_end(tmp_path: Path) -> None:
+    paths = [*sys.path, str(SCRIPT.parents[2])]
+    source = f"import runpy, sys; sys.path[:] = {paths}\n"
+    source += f"runpy.run_path({str(SCRIPT)!r}, run_name='__main__')"
+    jobs = {}
+    for late in ("a_wait_in_vain_ends", "a_rank_that_dies_ends_the_wait"):
+        command = ["--device", "cpu", "--ranks", "2", "--late", late, "--port", str(free_port())]
+        jobs[late] = [
+            Fork(source, [*command, "--rank", str(rank)], {"MSCCLPP_TIMEOUT": "2"})
+            for rank in range(2)
+        ]
+    for late, ranks in run_forks(jobs, tmp_path).items():
+        assert [one.code for one in ranks] == [0, 0], (late, ranks)
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
