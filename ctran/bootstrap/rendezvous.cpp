@@ -22,6 +22,8 @@ namespace {
 constexpr const char* kRendezvous = "rendezvous";
 constexpr const char* kSecret = "MSCCLPP_SECRET";  // where mscclpp has the secret from
 constexpr std::chrono::milliseconds kCallPause{10};
+// How much longer than rank 0 the others wait for it, which knows best who is missing.
+constexpr std::chrono::seconds kPatience{1};
 
 JobKey secretKey(std::string_view secret) {
   const std::string_view purpose = "ctran rendezvous";
@@ -55,6 +57,39 @@ std::string receiveWord(const Socket& socket, int from, Deadline deadline,
       Checked(length).atMost(Rendezvous::kMaxWord, from, "bytes of a word", kRendezvous), 0);
   receiveAll(socket.fd(), std::as_writable_bytes(std::span(word)), 0, deadline, interrupt);
   return word;
+}
+
+/// Rank 0's answer begins with the ranks that did not come. If there are none, all words follow.
+std::string answerOf(const std::vector<int>& absent) {
+  std::string raw;
+  for (const int rank : absent) {
+    if (raw.size() + sizeof rank > Rendezvous::kMaxWord) break;
+    raw.append(reinterpret_cast<const char*>(&rank), sizeof rank);
+  }
+  return framed(raw);
+}
+
+std::vector<int> receiveAbsent(const Socket& socket, int size, Deadline deadline,
+                               const Interrupt& interrupt) {
+  const std::string raw = receiveWord(socket, 0, deadline, interrupt);
+  std::vector<int> absent(raw.size() / sizeof(int));
+  std::memcpy(absent.data(), raw.data(), absent.size() * sizeof(int));
+  for (const int rank : absent) {
+    static_cast<void>(Checked(static_cast<uint32_t>(rank))
+                          .atMost(size - 1, 0, "as a rank that did not come", kRendezvous));
+  }
+  return absent;
+}
+
+Error didNotCome(const NetAddress& where, const std::vector<int>& absent, int size,
+                 const std::string& stranger = {}) {
+  return Error(
+      ErrorKind::Timeout,
+      "waited at " + where.text() + " for ranks " + listed(absent) + " of " + std::to_string(size) +
+          ", who did not come" +
+          (stranger.empty() ? "" : "; a caller from " + stranger + " has another secret"),
+      absent, kRendezvous,
+      std::string("see whether they run, with this address and this secret (") + kSecret + ")");
 }
 
 /// `error` as one of `rank`.
@@ -125,20 +160,24 @@ std::vector<std::string> Rendezvous::gather(int size, const std::string& word, D
       for (int r = 1; r < size; ++r) {
         if (!sockets[r]) absent.push_back(r);
       }
-      throw Error(
-          ErrorKind::Timeout,
-          "waited at " + acceptor_.addresses()[0].text() + " for ranks " + listed(absent) + " of " +
-              std::to_string(size) + ", who did not come" +
-              (stranger.empty() ? "" : "; a caller from " + stranger + " has another secret"),
-          absent, kRendezvous,
-          std::string("see whether they run, with this address and this secret (") + kSecret + ")");
+      const std::string answer = answerOf(absent);
+      const Deadline soon = std::chrono::steady_clock::now() + kPatience;
+      for (int r = 1; r < size; ++r) {
+        if (!sockets[r]) continue;
+        try {  // its word first: a connection that is closed with something unread loses the answer
+          static_cast<void>(receiveWord(sockets[r], r, soon, interrupt));
+          sendAll(sockets[r].fd(), std::as_bytes(std::span(answer)), {}, soon, interrupt);
+        } catch (const Error&) {  // it has left
+        }
+      }
+      throw didNotCome(acceptor_.addresses()[0], absent, size, stranger);
     }
     if (interrupt) interrupt();
     std::this_thread::sleep_for(kCallPause / 10);
   }
   std::vector<std::string> words(size);
   words[0] = word;
-  std::string all;
+  std::string all = answerOf({});
   for (int r = 0; r < size; ++r) {
     try {
       if (r > 0) words[r] = receiveWord(sockets[r], r, deadline, interrupt);
@@ -182,15 +221,22 @@ std::vector<std::string> Rendezvous::join(const std::vector<NetAddress>& address
     }
     if (state == Connector::State::Welcome) {
       const Socket socket = connector.takeSocket();
+      std::vector<int> absent;
       try {
         const std::string own = framed(word);
         sendAll(socket.fd(), std::as_bytes(std::span(own)), {}, deadline, interrupt);
-        std::vector<std::string> words;
-        for (int r = 0; r < size; ++r) words.push_back(receiveWord(socket, 0, deadline, interrupt));
-        return words;
+        absent = receiveAbsent(socket, size, deadline + kPatience, interrupt);
+        if (absent.empty()) {
+          std::vector<std::string> words;
+          for (int r = 0; r < size; ++r) {
+            words.push_back(receiveWord(socket, 0, deadline + kPatience, interrupt));
+          }
+          return words;
+        }
       } catch (const Error& error) {
         throw of(0, error);
       }
+      throw didNotCome(addresses[0], absent, size);
     }
     if (std::chrono::steady_clock::now() >= deadline) {
       throw Error(ErrorKind::Timeout, "rank " + std::to_string(rank) + " found no rank 0: " + why,

@@ -27,7 +27,8 @@ class Rendezvous {
                                   const Interrupt& interrupt = nullptr);
 
   /// Every other rank calls this, and waits until rank 0 listens at one of the addresses. Throws
-  /// Error(Timeout), Error(PeerLost), and Error(InvalidArgument) if rank 0 does not let it in.
+  /// Error(Timeout), which names rank 0 or those for whom rank 0 waited in vain, Error(PeerLost),
+  /// and Error(InvalidArgument) if rank 0 does not let it in.
   static std::vector<std::string> join(const std::vector<NetAddress>& addresses,
                                        std::string_view key, int rank, int size,
                                        const std::string& word, Deadline deadline,
