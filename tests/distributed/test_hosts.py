@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from harness import Rank, Ranks
+from harness.ports import free_port
+from harness.programs import AS_COMMAND, Fork, run_forks
 
 import torchcomms
 from torchcomms import ReduceOp
@@ -91,38 +89,23 @@ def test_explain_and_tune_across_hosts(ranks: Callable[[int], Ranks], tmp_path: 
 
 
 def test_tune_as_ranks_of_a_launcher(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    launched = {
-        **os.environ,
-        "CTRAN_TUNING_DIR": str(tmp_path),
-        "WORLD_SIZE": "2",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
+    tuned = tmp_path / "tuned"
+    launched = {"CTRAN_TUNING_DIR": str(tuned), "WORLD_SIZE": "2"}
+    launched |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    tune, explain = ["tune", "--seconds", "0.2"], ["explain", "broadcast", "256", "-n1"]
+    jobs = {
+        "tune": [
+            Fork(AS_COMMAND, tune, {**launched, "RANK": str(rank), "CTRAN_HOST": f"host{rank}"})
+            for rank in range(2)
+        ],
+        "explain": [Fork(AS_COMMAND, [*explain, "--hosts=2"], launched)],
     }
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-m", "torchcomms", "tune", "--seconds", "0.2"],
-            env={**launched, "RANK": str(rank), "CTRAN_HOST": f"host{rank}"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    said = [rank.communicate(timeout=120)[0] for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0]
-    assert said[1] == ""
-    assert said[0].strip().endswith("-2x1.json")
-    explained = subprocess.run(
-        [sys.executable, "-m", "torchcomms", "explain", "broadcast", "256", "-n1", "--hosts=2"],
-        env=launched,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    assert "when this machine was tuned" in explained
+    ended = run_forks(jobs, tmp_path)
+    assert [rank.code for rank in ended["tune"]] == [0, 0], ended
+    assert ended["tune"][1].out == ""
+    assert ended["tune"][0].out.strip().endswith("-2x1.json")
+    assert ended["explain"][0].code == 0, ended
+    assert "when this machine was tuned" in ended["explain"][0].out
 
 
 def tells_mismatch_across_hosts(rank: Rank) -> None:
