@@ -73,6 +73,7 @@ std::vector<int> receiveAbsent(const Socket& socket, int size, Deadline deadline
                                const Interrupt& interrupt) {
   const std::string raw = receiveWord(socket, 0, deadline, interrupt);
   std::vector<int> absent(raw.size() / sizeof(int));
+  if (absent.empty()) return absent;
   std::memcpy(absent.data(), raw.data(), absent.size() * sizeof(int));
   for (const int rank : absent) {
     static_cast<void>(Checked(static_cast<uint32_t>(rank))

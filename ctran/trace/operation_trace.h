@@ -11,6 +11,8 @@ namespace ctran {
 /// start to its end for whom it has waited first: then no more than two looks.
 class OperationTrace {
  public:
+  static constexpr uint64_t kBriefBytes = 512;
+
   /// The operation starts. `calledAt`: when it was called, if it was in a queue since; else 0.
   void begin(Recording* recording, bool isMessage, const OperationRecord& operation, uint64_t bytes,
              uint64_t tag, uint64_t calledAt) {
@@ -145,8 +147,6 @@ class OperationTrace {
     slot_->endedAt.store(now, std::memory_order_release);
     slot_ = nullptr;
   }
-
-  static constexpr uint64_t kBriefBytes = 512;
 
   RecordSlot* slot_ = nullptr;
   bool isBrief_ = false;

@@ -26,6 +26,8 @@ namespace ctran {
 /// /proc/PID/fd of any process that has it; the survivors of a killed rank have that rank's part.
 /// The footer is the last page of the file, so that a reader needs no other number than its size.
 ///
+/// Messages are all that fewer than all ranks call: sends, receives, and what windows do.
+///
 /// Every field is an atomic word with one writer at a time. Readers trust none of it.
 struct RecordingFooter {
   static constexpr uint64_t kMagic = 0x34656361727463ULL;  // "ctrace4"
@@ -44,9 +46,9 @@ struct RecordSlot {
   Word bytes;
   Word calledAt;   ///< ticks, as all times
   Word startedAt;  ///< after that it was in a queue
-  Word tag;        ///< of a message; of a collective the bytes that this rank is to get,
-                   ///< where blocks differ; of a replay twice the position of the call that was
-                   ///< captured, + 1 if that is a message
+  Word tag;        ///< of a message; of what a window does its windowTag; of a collective the
+                   ///< bytes that this rank is to get, where blocks differ; of a replay twice the
+                   ///< position of the call that was captured, + 1 if that is a message
   Word choice;     ///< index among the choices + 1; 0: none
   alignas(64) Word waitingFor;  ///< now: rank + 2; 1: for one of several; 0: does not wait
   Word waitingSince;

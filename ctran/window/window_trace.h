@@ -22,19 +22,17 @@ class WindowTrace {
     trace_.begin(core_.recording, /*isMessage=*/true, record, bytesOf(kind, count),
                  windowTag(0, number), 0);
     run();
-    bytesOf(kind, count) > kBriefBytes ? trace_.ended() : trace_.endedAtOnce();
+    bytesOf(kind, count) > OperationTrace::kBriefBytes ? trace_.ended() : trace_.endedAtOnce();
     if (logs(LogComponent::Collective, LogLevel::Debug)) {
       logText(LogComponent::Collective, LogLevel::Debug,
               "'" + core_.name + "' " + describe(record));
     }
   }
 
+ private:
   static uint64_t bytesOf(CollectiveKind kind, uint64_t count) {
     return kind == CollectiveKind::Put || kind == CollectiveKind::Get ? count : 0;
   }
-
- private:
-  static constexpr uint64_t kBriefBytes = 512;
 
   Core& core_;
   OperationTrace trace_;

@@ -69,23 +69,29 @@ struct View {
 };
 struct MutableView : View {};
 
+void checkInside(int64_t offset, int64_t length, size_t bytes, const char* what) {
+  const auto all = static_cast<int64_t>(bytes);
+  if (offset >= 0 && offset <= all && length >= 0 && length <= all - offset) return;
+  throw ctran::Error(ctran::ErrorKind::InvalidArgument,
+                     std::to_string(length) + " bytes at offset " + std::to_string(offset) +
+                         " do not lie in a " + what + " of " + std::to_string(bytes) + " bytes");
+}
+
 template <typename T>
-T viewOf(const std::shared_ptr<BoundMemory>& memory, size_t offset, std::optional<size_t> length) {
+T viewOf(const std::shared_ptr<BoundMemory>& memory, int64_t offset,
+         std::optional<int64_t> length) {
   const ctran::RdmaExtent& extent = *memory->extent;
   if (!extent.registration()->isKept() || memory->tensor.const_data_ptr() != extent.address()) {
     throw ctran::Error(ctran::ErrorKind::InvalidArgument,
                        "the tensor has other memory than when it was registered (resize_ or set_)");
   }
-  const size_t bytes = extent.bytes();
-  const size_t count = length.value_or(offset <= bytes ? bytes - offset : 0);
-  if (offset > bytes || count > bytes - offset) {
-    throw ctran::Error(ctran::ErrorKind::InvalidArgument,
-                       std::to_string(count) + " bytes at offset " + std::to_string(offset) +
-                           " do not lie in a tensor of " + std::to_string(bytes) + " bytes");
-  }
+  const auto bytes = static_cast<int64_t>(extent.bytes());
+  const int64_t count = length.value_or(offset >= 0 && offset <= bytes ? bytes - offset : 0);
+  checkInside(offset, count, extent.bytes(), "tensor");
   T view;
   view.memory = memory;
-  view.span = {extent.registration(), static_cast<char*>(extent.address()) + offset, count};
+  view.span = {extent.registration(), static_cast<char*>(extent.address()) + offset,
+               static_cast<size_t>(count)};
   return view;
 }
 
@@ -95,9 +101,10 @@ bool contains(const BoundMemory& memory, uintptr_t address, size_t bytes) {
 
 /// `offset` is one, or the address of something inside, which no offset is.
 template <typename T>
-T viewAt(const std::shared_ptr<BoundMemory>& memory, uintptr_t offset, size_t length) {
-  const auto begin = reinterpret_cast<uintptr_t>(memory->extent->address());
-  return viewOf<T>(memory, contains(*memory, offset, 0) ? offset - begin : offset, length);
+T viewAt(const std::shared_ptr<BoundMemory>& memory, int64_t offset, int64_t length) {
+  const auto begin = reinterpret_cast<intptr_t>(memory->extent->address());
+  const bool isAddress = contains(*memory, static_cast<uintptr_t>(offset), 0);
+  return viewOf<T>(memory, isAddress ? offset - begin : offset, length);
 }
 
 std::string remoteKeyOf(BoundMemory& memory) {
@@ -227,14 +234,10 @@ void bindMemoryAndViews(py::module_& module) {
           "What lets a connected peer reach it.")
       .def(
           "slice",
-          [](const RdmaRemoteBuffer& self, size_t offset, size_t length) {
-            if (offset > self.len || length > self.len - offset) {
-              throw ctran::Error(ctran::ErrorKind::InvalidArgument,
-                                 std::to_string(length) + " bytes at offset " +
-                                     std::to_string(offset) + " do not lie in a buffer of " +
-                                     std::to_string(self.len) + " bytes");
-            }
-            return RdmaRemoteBuffer{static_cast<char*>(self.ptr) + offset, length, self.accessKey};
+          [](const RdmaRemoteBuffer& self, int64_t offset, int64_t length) {
+            checkInside(offset, length, self.len, "buffer");
+            return RdmaRemoteBuffer{static_cast<char*>(self.ptr) + offset,
+                                    static_cast<size_t>(length), self.accessKey};
           },
           py::arg("offset"), py::arg("length"), "A part of it.")
       .def("__repr__", &textOf)
