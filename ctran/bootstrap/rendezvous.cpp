@@ -23,7 +23,7 @@ constexpr const char* kRendezvous = "rendezvous";
 constexpr const char* kSecret = "MSCCLPP_SECRET";  // where mscclpp has the secret from
 constexpr std::chrono::milliseconds kCallPause{10};
 // How much longer than rank 0 the others wait for it, which knows best who is missing.
-constexpr std::chrono::seconds kPatience{1};
+constexpr std::chrono::seconds kLongerThanRank0{1};
 
 JobKey secretKey(std::string_view secret) {
   const std::string_view purpose = "ctran rendezvous";
@@ -162,7 +162,7 @@ std::vector<std::string> Rendezvous::gather(int size, const std::string& word, D
         if (!sockets[r]) absent.push_back(r);
       }
       const std::string answer = answerOf(absent);
-      const Deadline soon = std::chrono::steady_clock::now() + kPatience;
+      const Deadline soon = std::chrono::steady_clock::now() + kLongerThanRank0;
       for (int r = 1; r < size; ++r) {
         if (!sockets[r]) continue;
         try {  // its word first: a connection that is closed with something unread loses the answer
@@ -226,11 +226,11 @@ std::vector<std::string> Rendezvous::join(const std::vector<NetAddress>& address
       try {
         const std::string own = framed(word);
         sendAll(socket.fd(), std::as_bytes(std::span(own)), {}, deadline, interrupt);
-        absent = receiveAbsent(socket, size, deadline + kPatience, interrupt);
+        absent = receiveAbsent(socket, size, deadline + kLongerThanRank0, interrupt);
         if (absent.empty()) {
           std::vector<std::string> words;
           for (int r = 0; r < size; ++r) {
-            words.push_back(receiveWord(socket, 0, deadline + kPatience, interrupt));
+            words.push_back(receiveWord(socket, 0, deadline + kLongerThanRank0, interrupt));
           }
           return words;
         }
