@@ -45,20 +45,18 @@ struct Block {
 ///   AllToAllV       | one block per rank, listed  | one block per rank, listed  | -
 ///   Send            | 1 block                     | -                           | of the block
 ///   Recv            | -                           | 1 block                     | of the block
-///   WaitSignal      | -                           | -                           | number of the
-///   word
-///                   |                             |                             |   + 1; 0:
-///                   counted
+///   WaitSignal      | -                           | -                           | see below
 ///   AllToAllV-      | rows                        | rows, or one block of rows  | of a row
 ///     Dynamic       |                             |   per rank, listed          |
 ///   AllToAllV-      | rows                        | rows                        | of a row
 ///     Combine       |                             |                             |
 ///   Put, Get        | -                           | -                           | bytes
 ///   Flush           | -                           | -                           | -
-///   Signal          | -                           | -                           | as WaitSignal's
+///   Signal          | -                           | -                           | see below
 ///
-/// Those of windows, which WaitSignal is one of, describe what a window does; no communicator runs
-/// them. `tag`: see windowTag.
+/// The last four and WaitSignal describe what a window does; no communicator runs them. The count
+/// of a signal is the number of the word that it sets + 1, or 0 if signals are counted. Their tag:
+/// see windowTag.
 ///
 /// Rows: see RowExchange; their input and output do not overlap.
 ///
@@ -149,6 +147,19 @@ inline bool isReduction(CollectiveKind kind) {
   return kind == CollectiveKind::AllReduce || kind == CollectiveKind::Reduce ||
          kind == CollectiveKind::ReduceScatter || kind == CollectiveKind::ReduceScatterV;
 }
+/// Returns whether a window does it.
+inline bool isOfWindow(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::WaitSignal:
+    case CollectiveKind::Put:
+    case CollectiveKind::Get:
+    case CollectiveKind::Flush:
+    case CollectiveKind::Signal:
+      return true;
+    default:
+      return false;
+  }
+}
 /// Returns whether `root` is used, as it is by messages and windows, too, whose root is the peer.
 inline bool hasRoot(CollectiveKind kind) {
   switch (kind) {
@@ -158,14 +169,9 @@ inline bool hasRoot(CollectiveKind kind) {
     case CollectiveKind::Gather:
     case CollectiveKind::Send:
     case CollectiveKind::Recv:
-    case CollectiveKind::WaitSignal:
-    case CollectiveKind::Put:
-    case CollectiveKind::Get:
-    case CollectiveKind::Flush:
-    case CollectiveKind::Signal:
       return true;
     default:
-      return false;
+      return isOfWindow(kind);
   }
 }
 

@@ -38,6 +38,7 @@ namespace {
 
 using ctran::Collective;
 using ctran::CollectiveKind;
+using ctran::isOfWindow;
 using Entry = ctran::OverlappingTrace::Entry;
 
 /// The same text in all processes of a job, and another one in those of another job, as far as the
@@ -155,19 +156,6 @@ std::optional<CollectiveKind> kindOf(OpName op) {
       return CollectiveKind::WaitSignal;
     default:
       return std::nullopt;
-  }
-}
-
-bool isOfWindow(CollectiveKind kind) {
-  switch (kind) {
-    case CollectiveKind::Put:
-    case CollectiveKind::Get:
-    case CollectiveKind::Flush:
-    case CollectiveKind::Signal:
-    case CollectiveKind::WaitSignal:
-      return true;
-    default:
-      return false;
   }
 }
 

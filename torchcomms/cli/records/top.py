@@ -107,10 +107,8 @@ class Rates:
         """Operations of a rank, a second; None the first time."""
         key = communicator.group, rank["rank"]
         process = rank["host"], rank["pid"], rank["process_start"]
-        now, count = (
-            int(rank["now"]),
-            sum(int(rank.get(what, 0)) for what in ("collectives", "messages", "replayed")),
-        )
+        now = int(rank["now"])
+        count = sum(int(rank.get(what, 0)) for what in ("collectives", "messages", "replayed"))
         before = self._calls.get(key)
         self._calls[key] = process, now, count
         if before is None or before[0] != process or before[1] >= now:
