@@ -13,6 +13,7 @@
 #include "ctran/collective/mismatch.h"
 #include "ctran/collective/store_choice.h"
 #include "ctran/collective/task.h"
+#include "ctran/memory/prefetch.h"
 #include "ctran/memory/stream_copy.h"
 #include "ctran/reduce/reduce.h"
 #include "ctran/trace/recording.h"
@@ -67,6 +68,19 @@ class ShmContext {
     slot.signature = signature_;
     slot.sequence.store(sequence_, std::memory_order_release);
     arena.published();
+    if (!isRooted_) prefetchForWrite(&arena.slot(rank, sequence_ + 1));
+  }
+  /// Has the memory ready in which a contribution of that size would lie in the next collective, as
+  /// such calls often come one after another. For those in which all ranks wait for all: a rank
+  /// that runs ahead would take lines that others are about to read.
+  void expectAnother(size_t bytes) const {
+    if (isRooted_ || streams_) return;
+    constexpr size_t kFirst = kCacheLine - offsetof(Arena::Slot, data);  // publishSlot's line
+    if (bytes > Arena::kSlotDataBytes) {
+      prefetchForWrite(arena.ring(rank, nextFirst()), bytes);
+    } else if (bytes > kFirst) {
+      prefetchForWrite(arena.slot(rank, sequence_ + 1).data + kFirst, bytes - kFirst);
+    }
   }
   Condition allArrived() { return arena.allArrived(sequence_); }
   Condition arrived(int peer) { return arena.arrived(peer, sequence_); }
@@ -94,7 +108,7 @@ class ShmContext {
   /// on all ranks.
   void beginRounds(uint64_t rounds, size_t bytes) {
     stride_ = std::bit_ceil(std::max<size_t>(bytes, 64));
-    first_ = (position_ + stride_ - 1) / stride_ * stride_;  // so no round crosses the end
+    first_ = nextFirst();
     position_ = first_ + rounds * stride_;
   }
   /// Takes the next part of all rings as one piece of memory, up to a whole ring; it is `bufferOf`
@@ -235,6 +249,8 @@ class ShmContext {
   [[noreturn]] void throwOther(int peer);
   void populateRing();
   void publishLent();
+  /// A multiple of the stride, so that no round crosses the end of the ring.
+  uint64_t nextFirst() const { return (position_ + stride_ - 1) / stride_ * stride_; }
   uint64_t endOf(uint64_t round) const { return first_ + (round + 1) * stride_; }
   void fill(uint64_t position) {
     if (streams_) streamFence();

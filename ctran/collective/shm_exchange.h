@@ -25,6 +25,7 @@ Task exchangeStep(ShmContext& shm, size_t bytes, bool writes, int source, Write 
     if (!inSlot) co_await shm.roundFree(0);
     write(inSlot ? shm.slotData() : shm.buffer(0));
     shm.publishSlot();
+    shm.expectAnother(bytes);
   } else if (inSlot) {
     shm.tellBegun();
   }

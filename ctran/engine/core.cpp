@@ -110,13 +110,8 @@ Error Core::interruptedError(const std::string& op) const {
 }
 
 uint64_t Core::beginMessage(const OperationRecord& record) {
-  std::lock_guard lock(messagesMutex_);
+  std::lock_guard lock(messagesLock_);
   return board.control(rank()).messages.begin(record);
-}
-
-void Core::endMessage(uint64_t record) {
-  std::lock_guard lock(messagesMutex_);
-  board.control(rank()).messages.complete(record);
 }
 
 uint32_t Core::beginSleep(int awaited) {

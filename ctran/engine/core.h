@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ctran/base/error.h"
+#include "ctran/base/spin_lock.h"
 #include "ctran/os/futex.h"
 #include "ctran/os/process.h"
 #include "ctran/trace/recording.h"
@@ -110,10 +111,9 @@ class Core {
     return sleepBoard_->control(sleepBoard_->rank()).doorbell;
   }
 
-  /// Records a send or a receive. There are several writers, because each channel may be driven by
-  /// another thread.
+  /// Records a send or a receive. Each channel may be driven by another thread.
   uint64_t beginMessage(const OperationRecord& record);
-  void endMessage(uint64_t record);
+  void endMessage(uint64_t record) { board.control(rank()).messages.complete(record); }
 
   /// Has to be called after a counter that other ranks of this host look at was moved, see
   /// Board::published.
@@ -127,7 +127,7 @@ class Core {
   int placeOf(int rank) const;
 
   const uint64_t process_ = processToken();
-  std::mutex messagesMutex_;
+  SpinLock messagesLock_;
   std::mutex sleepMutex_;
   Board* sleepBoard_;
   std::vector<int> sleepRanks_;  // their index here is their rank on that board

@@ -12,6 +12,20 @@
 #include "ctran/topology/host.h"
 
 namespace ctran {
+namespace {
+
+/// Returns whether a line that one rank has written is likely to lie in a cache of those who read
+/// it: on the few cores of one complex of AMD's, or where ranks take turns on a core. Elsewhere it
+/// has to be fetched from the core that wrote it, and before that from those that read it last.
+/// What the system says of caches is of no use: a virtual machine reports one for all cores.
+bool shareCaches(int ranks, const Host& host) {
+  constexpr size_t kMostOfAComplex = 7;
+  const size_t cores = host.cores.size();
+  if (cores > kMostOfAComplex) return false;
+  return cores < static_cast<size_t>(ranks) || host.cpuModel.starts_with("AMD");
+}
+
+}  // namespace
 
 ShmQueue::ShmQueue(Core& core, Arena& arena)
     : CollectiveQueue(core, Selector(arena.size())),
@@ -69,10 +83,8 @@ void ShmQueue::agree(Communicator& communicator, WaitHooks* hooks) {
 }
 
 /// Sees whether this rank can read the memory of all others, and whether that is likely to be
-/// faster than through shared memory: where there are many cores, data takes longer from one to
-/// another.
+/// faster than through shared memory.
 void ShmQueue::tryReading(std::span<const Memory> memories) {
-  constexpr size_t kManyCores = 8;
   bool can = true;
   std::vector<int> processes;
   for (const Memory& memory : memories) {
@@ -84,7 +96,7 @@ void ShmQueue::tryReading(std::span<const Memory> memories) {
   }
   uint32_t reading = 0;
   if (can) reading |= Board::kCanRead;
-  if (thisHost().cores.size() >= kManyCores) reading |= Board::kReadingPays;
+  if (!shareCaches(shm_.size, thisHost())) reading |= Board::kReadingPays;
   shm_.processes = std::move(processes);
   shm_.arena.control(shm_.rank).reading.store(reading, std::memory_order_release);
   readingIsOpen_ = true;

@@ -19,8 +19,8 @@ struct OperationRecord {
   State state = State::Running;
 };
 
-/// The last 32 records of one rank. One writer at a time; readers may get nothing while a slot is
-/// rewritten.
+/// The last 32 records of one rank. One thread at a time begins one; readers may get nothing while
+/// a slot is rewritten.
 class OperationRing {
  public:
   static constexpr uint64_t kCapacity = 32;
@@ -35,17 +35,18 @@ class OperationRing {
     slot.signature.store(record.signature, std::memory_order_relaxed);
     slot.what.store(record.what, std::memory_order_relaxed);
     slot.count.store(record.count, std::memory_order_relaxed);
-    slot.state.store(static_cast<uint64_t>(record.state), std::memory_order_relaxed);
+    slot.completed.store(0, std::memory_order_relaxed);
     slot.version.store(position + 1, std::memory_order_release);
     next_.store(position + 1, std::memory_order_release);
     return position;
   }
 
+  /// Any thread may call it at any time: what it writes says nothing of another record, should the
+  /// slot be rewritten meanwhile.
   void complete(uint64_t position) {
     Slot& slot = slots_[position % kCapacity];
     if (slot.version.load(std::memory_order_relaxed) == position + 1) {
-      slot.state.store(static_cast<uint64_t>(OperationRecord::State::Completed),
-                       std::memory_order_relaxed);
+      slot.completed.store(position + 1, std::memory_order_relaxed);
     }
   }
 
@@ -66,7 +67,8 @@ class OperationRing {
 
  private:
   struct Slot {
-    std::atomic<uint64_t> version, sequence, signature, what, count, state;
+    std::atomic<uint64_t> version, sequence, signature, what, count;
+    std::atomic<uint64_t> completed;  ///< the version of the record that has completed
   };
 
   std::optional<OperationRecord> read(uint64_t position) const {
@@ -77,7 +79,8 @@ class OperationRing {
     record.signature = slot.signature.load(std::memory_order_relaxed);
     record.what = slot.what.load(std::memory_order_relaxed);
     record.count = slot.count.load(std::memory_order_relaxed);
-    record.state = static_cast<OperationRecord::State>(slot.state.load(std::memory_order_relaxed));
+    const bool completed = slot.completed.load(std::memory_order_relaxed) == position + 1;
+    record.state = completed ? OperationRecord::State::Completed : OperationRecord::State::Running;
     std::atomic_thread_fence(std::memory_order_acquire);
     if (slot.version.load(std::memory_order_relaxed) != position + 1) return std::nullopt;
     return record;

@@ -37,7 +37,7 @@ class Board {
     std::atomic<RankState> state;
     std::atomic<uint32_t> reading;          ///< bits of Reading
     alignas(64) OperationRing collectives;  ///< written by the thread that drives their queue
-    OperationRing messages;                 ///< sends and receives; written under Core's lock
+    OperationRing messages;                 ///< sends and receives; begun under Core's lock
   };
 
   static constexpr int kMaxSharers = 64;

@@ -1,12 +1,14 @@
 #include "ctran/collective/send_recv/shm.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <string>
 
 #include "ctran/base/checked.h"
+#include "ctran/memory/prefetch.h"
 #include "ctran/memory/stream_copy.h"
 
 namespace ctran {
@@ -25,9 +27,11 @@ static_assert(sizeof(ShmMessageHeader) <= sizeof(Arena::Envelope::contents));
 /// The most bytes of a message that lie in its envelope.
 constexpr size_t kMostInside = sizeof(Arena::Envelope::contents) - sizeof(ShmMessageHeader);
 
-/// How much of the ring is handed over at a time: the receiver copies that while more is written.
-constexpr size_t kMostAtATime = 16 << 10;
-size_t atATime(size_t capacity) { return std::min(capacity / 4, kMostAtATime); }
+/// How much of a message is handed over at a time: the receiver copies that while more is written.
+size_t atATime(size_t capacity, size_t bytes) {
+  constexpr size_t kFewest = 4 << 10, kMost = 16 << 10;
+  return std::min(capacity / 4, std::clamp(std::bit_floor(bytes / 4), kFewest, kMost));
+}
 
 size_t padded(size_t bytes) { return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine; }
 
@@ -46,7 +50,7 @@ Condition reached(const Arena& arena, int peer, const std::atomic<uint64_t>& cou
 /// while the receiver empties it.
 Task sendShm(ShmChannel& channel, const Collective& c) {
   const size_t bytes = c.blockBytes();
-  const size_t largest = atATime(channel.capacity);
+  const size_t largest = atATime(channel.capacity, bytes);
   // Room up to `end`: the peer is done with all but the last `capacity` before it. Its counter is
   // read, which costs a cache miss, when what is known of it does not do.
   const auto roomUpTo = [&channel](uint64_t end, size_t capacity, uint64_t& known,
@@ -85,6 +89,12 @@ Task sendShm(ShmChannel& channel, const Collective& c) {
   channel.messages = sequence;
   envelope.sequence.store(sequence, std::memory_order_release);
   channel.arena.published();
+  // The next message is likely to be of the same size.
+  prefetchForWrite(&channel.envelopes[sequence & (envelopes - 1)]);
+  if (sent == bytes && bytes > kMostInside) {
+    const size_t at = channel.position & (channel.capacity - 1);
+    prefetchForWrite(channel.ring + at, std::min(bytes, channel.capacity - at));
+  }
 
   while (sent < bytes) {
     const size_t part = std::min(bytes - sent, largest);
@@ -159,6 +169,7 @@ bool ShmMailbox::Receiver::poll() {
 }
 
 void ShmMailbox::Receiver::end() noexcept {
+  if (ended_.load(std::memory_order_acquire)) return;  // the mailbox has let go of it
   const std::lock_guard lock(mailbox_.mutex_);
   std::erase(mailbox_.waiting_, this);
   if (mailbox_.receiver_ == this) mailbox_.receiver_ = nullptr;
@@ -168,7 +179,7 @@ void ShmMailbox::Receiver::end() noexcept {
 /// can go on.
 ShmMailbox::Awaited ShmMailbox::pump() {
   const auto nextPart = [this] {
-    return std::min(header_.bytes() - received_, atATime(capacity_));
+    return std::min(header_.bytes() - received_, atATime(capacity_, header_.bytes()));
   };
   while (isOpen_ || !waiting_.empty()) {
     const Arena::Envelope& envelope = envelopes_[messages_ & (envelopesOf(capacity_) - 1)];

@@ -46,11 +46,13 @@ Task reduceByPulling(ShmContext& shm, const Collective& c, int root) {
       });
 }
 
-/// A rank reads its part from each other one, and then the results of all from the rings.
+/// A rank reads its part from each other one, and then the results of all from the rings. Two ranks
+/// have little to gain: half of the tensor goes through the rings as well.
 double reduceByPullingMicros(const AlgorithmQuery& q) {
   const double part = static_cast<double>(q.bytes) / q.size;
-  return pullMicros({CollectiveKind::ReduceScatter, q.bytes, q.size}) +
-         inRoundsMicros({part, part * (q.size - 1), 0}, q.size, 0);
+  const double extra = q.size == 2 ? 1.4 : 1;
+  return extra * (pullMicros({CollectiveKind::ReduceScatter, q.bytes, q.size}) +
+                  inRoundsMicros({part, part * (q.size - 1), 0}, q.size, 0));
 }
 
 namespace {

@@ -33,7 +33,8 @@ Task scatterPull(ShmContext& shm, const Collective& c) {
 double scatterPullMicros(const AlgorithmQuery& q) {
   const double block = static_cast<double>(q.bytes) / q.size;
   // All look into one process, one after the other for the most part.
-  const double look = 1 + 1.2 * q.size, readContention = 1 + 0.7 * q.size;
+  const int others = q.size - 1;
+  const double look = 1 + 1.2 * others, readContention = 1 + 0.75 * others;
   return 2 * startMicros(q.size) + look + block * kReadProcess * readContention;
 }
 
