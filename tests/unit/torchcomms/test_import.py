@@ -108,6 +108,19 @@ def test_refuses_another_torch_before_it_loads_anything(tmp_path: Path) -> None:
             assert "pip install" in line, version
 
 
+def test_triton_is_for_those_who_ask_for_it() -> None:
+    """And who has none is told what to install."""
+    said = run(
+        "import sys, torchcomms\n"
+        "assert 'triton' not in sys.modules\n"
+        "sys.modules['triton'] = None\n"
+        "try: import torchcomms.triton\n"
+        "except ImportError as error: print(error)"
+    )
+    assert said.startswith("torchcomms.triton needs Triton")
+    assert "pip install triton" in said
+
+
 def test_public_names_are_there() -> None:
     import torchcomms
 
