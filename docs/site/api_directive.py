@@ -38,7 +38,7 @@ from sphinx.util.docutils import SphinxDirective
 ROOT = Path(__file__).parents[2]
 MODULES = ("torchcomms", "torchcomms.hooks", "torchcomms.objcol", "torchcomms.device_mesh")
 MODULES += ("torchcomms.distwrap", "torchcomms.functional", "torchcomms.plan", "torchcomms.select")
-MODULES += ("torchcomms.transport",)
+MODULES += ("torchcomms.transport", "torchcomms.triton")
 PACKAGE: Any = griffe.load("torchcomms", search_paths=[ROOT], resolve_aliases=True)
 LOG = logging.getLogger(__name__)
 

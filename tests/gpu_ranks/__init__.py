@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 from harness import Ranks
 
@@ -28,15 +29,21 @@ CASES: list[Case] = []
 
 
 def case(
-    world: int, breaks: bool = False, real: bool = False, apart: bool = False
+    world: int,
+    breaks: bool = False,
+    real: bool = False,
+    apart: bool = False,
+    module: str = "torch",
 ) -> Callable[[Callable[[Make], None]], Callable[[Make], None]]:
     """Registers a case that needs so many ranks, which it may break.
 
-    `real`: on GPUs alone. `apart`: no two ranks on one GPU, which NCCL refuses.
+    `real`: on GPUs alone. `apart`: no two ranks on one GPU, which NCCL refuses. `module`: only
+    where that is installed.
     """
 
     def register(function: Callable[[Make], None]) -> Callable[[Make], None]:
-        CASES.append(Case(function.__name__, world, breaks, real, apart, function))
+        if find_spec(module) is not None:
+            CASES.append(Case(function.__name__, world, breaks, real, apart, function))
         return function
 
     return register

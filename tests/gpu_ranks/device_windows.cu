@@ -37,7 +37,7 @@ extern "C" __global__ void exchange(Word* words) {
 
 /// words[2]: how many rounds; [4]: the number of failed calls. Warps pass a number on from rank to
 /// rank, by signals that are set, and meet.
-extern "C" __global__ void pass(Word* words) {
+extern "C" __global__ void pass_on(Word* words) {
   TorchCommDeviceWindow& window = windowOf(words);
   const int next = (window.rank() + 1) % window.num_ranks();
   const CoopScope scope = CoopScope::WARP;
@@ -83,7 +83,7 @@ extern "C" __global__ void ring(Word* words) {
 }
 
 /// words[2]: what is waited for in vain; [3]: a rank; [4]: becomes 100 and the status.
-extern "C" __global__ void await(Word* words) {
+extern "C" __global__ void await_in_vain(Word* words) {
   TorchCommDeviceWindow& window = windowOf(words);
   const CoopScope scope = CoopScope::BLOCK;
   int status = kOk;
@@ -107,5 +107,6 @@ extern "C" __global__ void misuse(Word* words) {
   if (words[2] == 2) status = window.signal(window.num_ranks(), 0);
   if (words[2] == 3) status = window.signal(other, -5);
   if (words[2] == 4) status = window.barrier(1);
+  if (words[2] == 5) status = window.put(0, buffer, 0, other, 8, 0, 1);
   words[4] = 100 + static_cast<Word>(status);
 }

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import signal
 import tempfile
+from collections.abc import Callable
 from datetime import timedelta
 from functools import cache, partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -29,25 +32,49 @@ STATUS = 100
 ABORTED, TIMED_OUT, OUT_OF_RANGE = STATUS + 1, STATUS + 2, STATUS + 3
 
 
-@cache
-def kernel(name: str, file: Path = KERNELS) -> Any:
-    """By NVRTC for a GPU; else for the host, where the call returns when the kernel has ended."""
-    if torch.cuda.is_available():
-        os.environ.setdefault(
-            "CUDA_HOME", "/usr/local/cuda"
-        )  # torch wants one, if not what is in it
-        source, folders = file.read_text(), [str(INCLUDE)]
-        return torch.cuda._compile_kernel(source, name, cuda_include_dirs=folders)
-    os.environ["CPLUS_INCLUDE_PATH"] = str(INCLUDE)
-    return KernelBuilder(file, name, device="cpu").get_compiled_kernel()
+Launch = Callable[..., None]
 
 
-def launch(rank: Rank, made: Any, blocks: int, threads: int, *arguments: Any) -> None:
+def _launch_cuda(made: Any, rank: Rank, blocks: int, threads: int, *arguments: Any) -> None:
     if rank.gpu().is_real:
         made(grid=(blocks, 1, 1), block=(threads, 1, 1), args=list(arguments))
     else:
         rank.gpu().synchronize()
         made.launch_kernel(pack(*arguments), blocks, threads)
+
+
+def _launch_triton(made: Any, rank: Rank, blocks: int, threads: int, *arguments: Any) -> None:
+    """Programs have as many threads as Triton gives them."""
+    if not rank.gpu().is_real:
+        rank.gpu().synchronize()
+    made[(blocks,)](*arguments)
+
+
+@cache
+def triton_kernels() -> ModuleType:
+    """For a GPU; else for Triton's interpreter, to which this process then belongs."""
+    if not torch.cuda.is_available():
+        os.environ["TRITON_INTERPRET"] = "1"
+    return importlib.import_module("gpu_ranks.triton_kernels")
+
+
+@cache
+def kernel(name: str, language: str = "cuda", file: Path = KERNELS) -> Launch:
+    """What launches a kernel, of CUDA by NVRTC for a GPU; else it runs on the host, and the call
+    returns when the kernel has ended."""
+    if language == "triton":
+        return partial(_launch_triton, getattr(triton_kernels(), name))
+    if torch.cuda.is_available():
+        os.environ.setdefault(
+            "CUDA_HOME", "/usr/local/cuda"
+        )  # torch wants one, if not what is in it
+        source, folders = file.read_text(), [str(INCLUDE)]
+        return partial(
+            _launch_cuda, torch.cuda._compile_kernel(source, name, cuda_include_dirs=folders)
+        )
+    os.environ["CPLUS_INCLUDE_PATH"] = str(INCLUDE)
+    made = KernelBuilder(file, name, device="cpu").get_compiled_kernel()
+    return partial(_launch_cuda, made)
 
 
 def words_of(rank: Rank, *numbers: int) -> torch.Tensor:
@@ -66,7 +93,12 @@ def value(rank: int, lap: int) -> torch.Tensor:
 
 
 def _exchange(
-    rank: Rank, comm: TorchComm, window: TorchCommWindow, buffer: int, source: torch.Tensor
+    rank: Rank,
+    comm: TorchComm,
+    window: TorchCommWindow,
+    buffer: int,
+    source: torch.Tensor,
+    language: str,
 ) -> None:
     """Three times; the signals and counters are 0 before."""
     handle = window.get_device_window(3, 2, 1)
@@ -78,23 +110,23 @@ def _exchange(
         rank.synchronize(BACKEND)
         comm.barrier(async_op=False)
         words = words_of(rank, handle, buffer, 4 * COUNT, lap)
-        launch(rank, kernel("exchange"), rank.size, 96, words)
+        kernel("exchange", language)(rank, rank.size, 96, words)
         assert number(rank, words) == 0
         assert torch.equal(own.cpu(), torch.cat([value(r, lap) for r in range(rank.size)]))
         comm.barrier(async_op=False)
         rank.synchronize(BACKEND)
 
 
-def exchanges(rank: Rank, backend: str) -> None:
+def exchanges(rank: Rank, backend: str, language: str = "cuda") -> None:
     comm = rank.comm(backend)
     window = comm.window_allocate(4 * COUNT * rank.size)
     handle = window.get_device_window(3, 2, 1)
     assert handle == window.get_device_window(signal_count=3, counter_count=2, barrier_count=1)
     source = torch.zeros(COUNT, device=rank.device(backend))
     buffer = window.register_local_buffer(source)
-    _exchange(rank, comm, window, buffer, source)
+    _exchange(rank, comm, window, buffer, source, language)
     words = words_of(rank, handle, buffer, 20)
-    launch(rank, kernel("pass"), 1, 32, words)
+    kernel("pass_on", language)(rank, 1, 32, words)
     assert number(rank, words) == 0
     # Operations of the window itself go on beside.
     window.put(source, (rank.rank + 1) % rank.size, 0, async_op=False)
@@ -124,15 +156,16 @@ def kernels_put_signal_and_wait_on_ncclx(make: Make) -> None:
     make(2).run(exchanges, "ncclx")
 
 
-def _rings(rank: Rank, count: int, rounds: int) -> None:
+def rings(rank: Rank, count: int, rounds: int, *languages: str) -> None:
+    """Each rank's kernel is in the language of its place."""
     comm = rank.comm(BACKEND)
     window = comm.window_allocate(8 * count)
     source = torch.zeros(count, dtype=torch.int64, device=rank.device(BACKEND))
     handle, buffer = window.get_device_window(2, 0, 0), window.register_local_buffer(source)
-    words = words_of(rank, handle, buffer, rounds)
-    kernel("ring")
+    words = words_of(rank, handle, buffer, rounds, source.data_ptr())
+    launch = kernel("ring", languages[rank.rank])
     comm.barrier(async_op=False)
-    launch(rank, kernel("ring"), 1, 512 if rank.gpu().is_real else 48, words)
+    launch(rank, 1, 512 if rank.gpu().is_real else 48, words)
     assert number(rank, words) == 0
     window.tensor_deregister()
 
@@ -143,7 +176,7 @@ def data_comes_before_its_signal(make: Make) -> None:
     if has_gpu():  # ranks that share one take turns on it, of milliseconds
         rounds = 20_000 if RANKS_PER_GPU == 1 else 200
     for count in (1, 33, 4096):
-        make(2).run(_rings, count, rounds)
+        make(2).run(rings, count, rounds, "cuda", "cuda")
 
 
 def _addresses(rank: Rank) -> None:
@@ -212,12 +245,12 @@ def links_without_atomics_are_refused(make: Make) -> None:
 AWAITED = ("for signal 1", "for signal 1", "for barrier 0", "for counter 0")
 
 
-def _in_vain(rank: Rank, backend: str, what: int, end: str) -> Any:
+def _in_vain(rank: Rank, backend: str, language: str, what: int, end: str) -> Any:
     """Rank 0 waits in a kernel for what does not come; the rest stays free to end that."""
     gc.collect()  # an error before this one may hold its window, and so the mapping of memory
     comm = rank.new_comm(backend, f"vain-{what}-{end}", timeout=timedelta(seconds=60))
     window = comm.window_allocate(64)
-    kernel("await")
+    launch = kernel("await_in_vain", language)
     comm.barrier(async_op=False)
     if end == "timeout":
         comm.set_timeout(timedelta(seconds=2))  # for the kernels, and for this call
@@ -237,7 +270,7 @@ def _in_vain(rank: Rank, backend: str, what: int, end: str) -> Any:
         return None
     words = words_of(rank, handle, 0, what, 1)
     rank.say("launching")
-    launch(rank, kernel("await"), 1, 64, words)
+    launch(rank, 1, 64, words)
     status = number(rank, words)
     assert status == (TIMED_OUT if end == "timeout" else ABORTED), status
     rank.say("ended")
@@ -249,8 +282,8 @@ def _in_vain(rank: Rank, backend: str, what: int, end: str) -> Any:
     return type(error).__name__, error.ranks
 
 
-def _ends(make: Make, backend: str, what: int, end: str) -> list[Any]:
-    job = make(2).start(_in_vain, backend, what, end)
+def _ends(make: Make, backend: str, language: str, what: int, end: str) -> list[Any]:
+    job = make(2).start(_in_vain, backend, language, what, end)
     assert job.hear(0) == "launching"
     if end == "timeout":
         assert job.hear(0) == "ended"
@@ -258,10 +291,10 @@ def _ends(make: Make, backend: str, what: int, end: str) -> list[Any]:
     return job.outcomes()
 
 
-def waits_time_out(make: Make, backend: str) -> None:
+def waits_time_out(make: Make, backend: str, language: str = "cuda") -> None:
     for what in range(len(AWAITED)):
         awaited = [0] if what == 3 else [1]
-        first, second = _ends(make, backend, what, "timeout")
+        first, second = _ends(make, backend, language, what, "timeout")
         assert first == Returned(("CommTimeoutError", awaited)), first
         assert isinstance(second, Returned), second
         assert AWAITED[what] in second.value, second
@@ -272,9 +305,9 @@ def a_wait_of_a_kernel_times_out(make: Make) -> None:
     waits_time_out(make, BACKEND)
 
 
-def aborts_end_waits(make: Make, backend: str) -> None:
+def aborts_end_waits(make: Make, backend: str, language: str = "cuda") -> None:
     for what in range(len(AWAITED)):
-        ended = _ends(make, backend, what, "abort")
+        ended = _ends(make, backend, language, what, "abort")
         assert ended == [Returned(("AbortedError", [1])), Returned(None)]
 
 
@@ -283,8 +316,8 @@ def an_abort_ends_the_waits_of_kernels(make: Make) -> None:
     aborts_end_waits(make, BACKEND)
 
 
-def deaths_end_waits(make: Make, backend: str) -> None:
-    first, second = _ends(make, backend, 1, "death")
+def deaths_end_waits(make: Make, backend: str, language: str = "cuda") -> None:
+    first, second = _ends(make, backend, language, 1, "death")
     assert first == Returned(("PeerLostError", [1])), first
     assert second == Died(-signal.SIGKILL), second
 
@@ -300,10 +333,12 @@ WRONG = (
     "named rank 2 of 2",
     "named signal -5 of 3",
     "named barrier 1 of 1",
+    "named counter 1 of 1",
 )
 
 
-def _misuses(rank: Rank, what: int) -> Any:
+def _misuses(rank: Rank, language: str, what: int) -> Any:
+    gc.collect()  # an error before this one may hold its window, and so the mapping of memory
     comm = rank.new_comm(BACKEND, f"misuse-{what}")
     window = comm.window_allocate(64)
     own = window.get_tensor(rank.rank, [64], torch.uint8)
@@ -312,8 +347,8 @@ def _misuses(rank: Rank, what: int) -> Any:
     comm.barrier(async_op=False)
     rank.synchronize(BACKEND)
     if rank.rank == 1:
-        words = words_of(rank, handle, buffer, what)
-        launch(rank, kernel("misuse"), 1, 1, words)
+        words = words_of(rank, handle, buffer, what, source.nbytes)
+        kernel("misuse", language)(rank, 1, 1, words)
         assert number(rank, words) == OUT_OF_RANGE
     until(comm.is_aborted, "the communicator has failed")
     error = error_of(lambda: comm.barrier(async_op=False))
@@ -324,10 +359,14 @@ def _misuses(rank: Rank, what: int) -> Any:
     return error.ranks
 
 
+def misuses_are_reported(make: Make, language: str) -> None:
+    for what in range(len(WRONG)):
+        assert make(2).run(_misuses, language, what) == [[1], [1]]
+
+
 @case(world=2, breaks=True)
 def what_kernels_get_wrong_is_reported(make: Make) -> None:
-    for what in range(len(WRONG)):
-        assert make(2).run(_misuses, what) == [[1], [1]]
+    misuses_are_reported(make, "cuda")
 
 
 def _drops(rank: Rank) -> None:
@@ -383,23 +422,29 @@ def a_forked_child_lets_go_of_windows_of_kernels(make: Make) -> None:
     make(2).run(_forks)
 
 
-def _documented(rank: Rank) -> None:
-    """The program of the page, but for how it starts and what compiles the kernel."""
-    (block,) = [b for b in blocks_of("docs/device_windows.md") if b.language == "python"]
+def documented(rank: Rank, language: str) -> None:
+    """The program of the page, but for how it starts and, of CUDA, what compiles the kernel."""
+    at = ("cuda", "triton").index(language)
+    block = [b for b in blocks_of("docs/device_windows.md") if b.language == "python"][at]
     names: dict[str, Any] = {"__name__": "documented"}
+    if language == "triton":
+        triton_kernels()  # for the interpreter where there is no GPU
     exec(block.compiled(), names)  # type: ignore[call-overload]
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "kernel.cu"
-        file.write_text(names["KERNEL"])
-        made = kernel("sum_rows", file)
-    mine = value(rank.rank, 1).to(rank.device(BACKEND))
-    result = names["sum_over_ranks"](
-        rank.comm(BACKEND), mine, lambda arguments: launch(rank, made, 1, 256, *arguments)
-    )
+    comm, mine = rank.comm(BACKEND), value(rank.rank, 1).to(rank.device(BACKEND))
+    if language == "triton":
+        result = names["sum_over_ranks"](comm, mine)
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "kernel.cu"
+            file.write_text(names["KERNEL"])
+            launch = kernel("sum_rows", language, file)
+        result = names["sum_over_ranks"](
+            comm, mine, lambda arguments: launch(rank, 1, 256, *arguments)
+        )
     rank.synchronize(BACKEND)
     assert torch.equal(result.cpu(), sum(value(r, 1) for r in range(rank.size)))
 
 
 @case(world=2)
 def the_documented_program_sums_over_ranks(make: Make) -> None:
-    make(2).run(_documented)
+    make(2).run(documented, "cuda")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 from harness import Ranks
 
@@ -27,12 +28,14 @@ CASES: list[Case] = []
 
 
 def case(
-    world: int, breaks: bool = False
+    world: int, breaks: bool = False, module: str = "torch"
 ) -> Callable[[Callable[[Make], None]], Callable[[Make], None]]:
-    """Registers a case that needs so many ranks, which it may break."""
+    """Registers a case that needs so many ranks, which it may break; `module`: only where that is
+    installed."""
 
     def register(function: Callable[[Make], None]) -> Callable[[Make], None]:
-        CASES.append(Case(function.__name__, world, breaks, function))
+        if find_spec(module) is not None:
+            CASES.append(Case(function.__name__, world, breaks, function))
         return function
 
     return register

@@ -78,6 +78,11 @@ def kernels_put_signal_and_wait(make: Make) -> None:
     make(2).run(device_windows.exchanges, "nccl")
 
 
+@case(world=2, module="triton")
+def triton_kernels_put_signal_and_wait(make: Make) -> None:
+    make(2).run(device_windows.exchanges, "nccl", "triton")
+
+
 @case(world=2, breaks=True)
 def a_wait_of_a_kernel_times_out(make: Make) -> None:
     device_windows.waits_time_out(make, "nccl")

@@ -31,6 +31,7 @@ import gpu_ranks.rows
 import gpu_ranks.stress
 import gpu_ranks.symmetric
 import gpu_ranks.through_host
+import gpu_ranks.triton_windows
 import gpu_ranks.trouble
 import gpu_ranks.use
 import gpu_ranks.windows
