@@ -68,17 +68,16 @@ class ShmContext {
     slot.signature = signature_;
     slot.sequence.store(sequence_, std::memory_order_release);
     arena.published();
-    if (!isRooted_) prefetchForWrite(&arena.slot(rank, sequence_ + 1));
+    if (expectsSlot()) prefetchForWrite(&arena.slot(rank, sequence_ + 1));
   }
   /// Has the memory ready in which a contribution of that size would lie in the next collective, as
-  /// such calls often come one after another. For those in which all ranks wait for all: a rank
-  /// that runs ahead would take lines that others are about to read.
+  /// such calls often come one after another. In collectives with a root a rank runs ahead of
+  /// others, and would take lines that these are about to read.
   void expectAnother(size_t bytes) const {
-    if (isRooted_ || streams_) return;
     constexpr size_t kFirst = kCacheLine - offsetof(Arena::Slot, data);  // publishSlot's line
     if (bytes > Arena::kSlotDataBytes) {
-      prefetchForWrite(arena.ring(rank, nextFirst()), bytes);
-    } else if (bytes > kFirst) {
+      if (!isRooted_ && !streams_) prefetchForWrite(arena.ring(rank, nextFirst()), bytes);
+    } else if (bytes > kFirst && expectsSlot()) {
       prefetchForWrite(arena.slot(rank, sequence_ + 1).data + kFirst, bytes - kFirst);
     }
   }
@@ -245,6 +244,11 @@ class ShmContext {
     if (links_.empty()) return;
     const int peer = arena.ownerOf(at);
     if (peer >= 0 && links_[peer] != nullptr) RecordedLink::add(links_[peer]->*word, bytes);
+  }
+  /// Taking back a slot that many ranks have read delays what they read at the same time.
+  bool expectsSlot() const {
+    constexpr int kFew = 4;
+    return !isRooted_ && size <= kFew;
   }
   [[noreturn]] void throwOther(int peer);
   void populateRing();
