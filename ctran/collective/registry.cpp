@@ -42,7 +42,9 @@ const AlgorithmRegistry& algorithmRegistry() {
 }  // namespace
 
 std::span<const Algorithm* const> algorithmsOf(AlgorithmPlace place, CollectiveKind kind) {
-  return algorithmRegistry().byKind[static_cast<size_t>(place)][static_cast<size_t>(kind)];
+  const auto k = static_cast<size_t>(kind);
+  if (k >= kKinds) return {};
+  return algorithmRegistry().byKind[static_cast<size_t>(place)][k];
 }
 
 const Algorithm* findAlgorithm(AlgorithmPlace place, CollectiveKind kind, std::string_view name) {

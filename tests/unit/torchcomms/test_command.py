@@ -118,6 +118,16 @@ def test_explain_says_the_refusal_of_the_call(capsys: pytest.CaptureFixture[str]
     assert cli.main(["explain", "broadcast", "8", "--dtype", "complex32"]) == 0
 
 
+def test_explain_refuses_what_is_no_collective(capsys: pytest.CaptureFixture[str]) -> None:
+    comm = torchcomms.new_comm("ctran", "cpu", name="no collective")
+    for wrong in ("allreduce", "send", "put", "signal"):
+        assert cli.main(["explain", wrong, "8"]) == 2
+        assert f"'{wrong}' is no collective" in capsys.readouterr().err
+        with pytest.raises(ValueError, match=f"'{wrong}' is no collective"):
+            comm.explain(wrong, 8)
+    comm.finalize()
+
+
 def _command(*arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [COMMAND, *arguments],
