@@ -73,11 +73,26 @@ Explanation explainShape(CollectiveKind kind, size_t bytes, DataType type, int r
   return selector.explain(kind, bytes);
 }
 
+bool isExplained(CollectiveKind kind) {
+  return !algorithmsOf(AlgorithmPlace::SharedMemory, kind).empty();
+}
+
+std::string namesOfExplained() {
+  std::string names;
+  for (int k = 0; k <= static_cast<int>(CollectiveKind::Signal); ++k) {
+    const auto kind = static_cast<CollectiveKind>(k);
+    if (!isExplained(kind)) continue;
+    names.append(names.empty() ? "" : ", ").append(nameOf(kind));
+  }
+  return names;
+}
+
 Json explained(const Json& request) {
   const std::string& name = request.at("collective").asString();
   const auto kind = collectiveKindNamed(name);
-  if (!kind || algorithmsOf(AlgorithmPlace::SharedMemory, *kind).empty()) {
-    throw Error(ErrorKind::InvalidArgument, "'" + name + "' is no collective");
+  if (!kind || !isExplained(*kind)) {
+    throw Error(ErrorKind::InvalidArgument, "'" + name + "' is no collective", {}, {},
+                "there are " + namesOfExplained());
   }
   if (request.at("bytes").asInt() < 0) {
     throw Error(ErrorKind::InvalidArgument, "bytes must not be negative");

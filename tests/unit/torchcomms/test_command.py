@@ -118,13 +118,19 @@ def test_explain_says_the_refusal_of_the_call(capsys: pytest.CaptureFixture[str]
     assert cli.main(["explain", "broadcast", "8", "--dtype", "complex32"]) == 0
 
 
-def test_explain_refuses_what_is_no_collective(capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_of_what_is_no_collective_names_those_that_there_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     comm = torchcomms.new_comm("ctran", "cpu", name="no collective")
     for wrong in ("allreduce", "send", "put", "signal"):
         assert cli.main(["explain", wrong, "8"]) == 2
-        assert f"'{wrong}' is no collective" in capsys.readouterr().err
-        with pytest.raises(ValueError, match=f"'{wrong}' is no collective"):
+        with pytest.raises(ValueError, match=f"'{wrong}' is no collective") as refusal:
             comm.explain(wrong, 8)
+        assert str(refusal.value) in capsys.readouterr().err
+        names = str(refusal.value).rpartition("hint: there are ")[2].split(", ")
+        assert names[0] == "barrier"
+        for name in names:
+            comm.explain(name, 8)
     comm.finalize()
 
 
