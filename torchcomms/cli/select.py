@@ -10,6 +10,7 @@ from pathlib import Path
 
 from torchcomms import _arguments, _ranks
 from torchcomms._errors import CommError
+from torchcomms.cli import files
 
 _EXPLAIN_END = """\
 example:
@@ -171,7 +172,7 @@ def _tune_as_rank(arguments: argparse.Namespace) -> int:
         path = arguments.table or Path("nccl.csv")
         table = _nccl.tune(comm, arguments.seconds, show)
         if first:
-            path.write_text(table)
+            files.write(path, table)
     else:
         path = select.comm_tune(comm, arguments.seconds, show)
     if first and sys.stderr.isatty():

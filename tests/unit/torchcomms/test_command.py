@@ -118,6 +118,17 @@ def test_explain_says_the_refusal_of_the_call(capsys: pytest.CaptureFixture[str]
     assert cli.main(["explain", "broadcast", "8", "--dtype", "complex32"]) == 0
 
 
+def test_a_full_disk_is_told_with_the_file(capsys: pytest.CaptureFixture[str]) -> None:
+    comm = torchcomms.new_comm("ctran", "cpu", name="written")
+    comm.barrier(async_op=False)
+    for command, option in (("trace", "-o"), ("analyze", "--save")):
+        assert cli.main([command, str(os.getpid()), option, "/dev/full"]) == 2
+        assert capsys.readouterr().err == (
+            f"torchcomms {command}: /dev/full: No space left on device\n"
+        )
+    comm.finalize()
+
+
 def test_explain_of_what_is_no_collective_names_those_that_there_are(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

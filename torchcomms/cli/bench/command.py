@@ -13,6 +13,7 @@ from typing import Any
 
 from torchcomms import _arguments, _ranks
 from torchcomms._errors import CommError
+from torchcomms.cli import files
 from torchcomms.version import __version__
 
 _NAMES = (
@@ -240,7 +241,7 @@ def _as_rank(parsed: argparse.Namespace) -> int:
     for library in opened:
         library.end()
     if rank == 0 and parsed.plot is not None:
-        parsed.plot.write_text(report.plot(title, rows))
+        files.write(parsed.plot, report.plot(title, rows))
     return 1 if any(row.wrong for row in rows) else 0
 
 

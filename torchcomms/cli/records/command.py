@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from torchcomms import _arguments
+from torchcomms.cli import files
 from torchcomms.cli.records import (
     flight_recorder,
     job,
@@ -276,24 +277,24 @@ def _watch(parsed: argparse.Namespace) -> None:
 def _trace(parsed: argparse.Namespace, communicators: Sequence[job.Communicator]) -> None:
     ranks = sum(len(one.ranks) for one in communicators)
     if parsed.format == "flight_recorder":
-        files = flight_recorder.write(parsed.output, communicators)
+        count = flight_recorder.write(parsed.output, communicators)
         text = (
-            f"{parsed.output}: {files} ranks; python -m torch.distributed.flight_recorder.fr_trace "
+            f"{parsed.output}: {count} ranks; python -m torch.distributed.flight_recorder.fr_trace "
             f"{parsed.output} judges them"
         )
     else:
-        files = 1
+        count = 1
         line = json.dumps(timeline.events(communicators, parsed.last))
         if str(parsed.output) == "-":
             print(line)
             return
-        parsed.output.write_text(line)
+        files.write(parsed.output, line)
         text = (
             f"{parsed.output}: {ranks} ranks of {len(communicators)} communicators; "
             "open it in https://ui.perfetto.dev"
         )
     if parsed.json:
-        about = {"output": str(parsed.output), "format": parsed.format, "files": files}
+        about = {"output": str(parsed.output), "format": parsed.format, "files": count}
         print(json.dumps({**about, "communicators": len(communicators), "ranks": ranks}))
     else:
         print(text, file=sys.stderr)
@@ -333,7 +334,7 @@ def report(found: Sequence[tuple[job.Communicator, list[dict[str, Any]]]]) -> di
 
 def _analyze(parsed: argparse.Namespace, communicators: Sequence[job.Communicator]) -> int:
     if parsed.save is not None:
-        parsed.save.write_text(json.dumps(job.records(communicators, stacks=True)))
+        files.write(parsed.save, json.dumps(job.records(communicators, stacks=True)))
     found = _judged(communicators, parsed.after)
     if parsed.json:
         print(json.dumps(report(found)))
