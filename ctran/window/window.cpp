@@ -64,6 +64,11 @@ std::unique_ptr<Window> Window::create(Communicator& parent, std::span<std::byte
   if (memory.data() == nullptr && !memory.empty()) {
     throw Error(ErrorKind::InvalidArgument, "window: the memory is null");
   }
+  if (options.signalWords > kMaxSignalWords) {
+    throw Error(ErrorKind::InvalidArgument, "window: " + std::to_string(options.signalWords) +
+                                                " signals of a rank, where " +
+                                                std::to_string(kMaxSignalWords) + " are the most");
+  }
   std::vector<int> ranks(parent.size());
   std::iota(ranks.begin(), ranks.end(), 0);
   const auto communicator =

@@ -279,6 +279,7 @@ def refuses(rank: Rank, hosts: int) -> None:
     window.tensor_deregister()
     rejected("window_size must not be negative", lambda: comm.window_allocate(-1))
     rejected("signal_size must not be negative", lambda: comm.window_allocate(8, signal_size=-8))
+    rejected("16777216 are the most", lambda: comm.window_allocate(8, signal_size=2**30))
     rejected(
         "signal_size must be a multiple of 8 bytes, one signal, but got 7",
         lambda: comm.window_allocate(8, signal_size=7),
