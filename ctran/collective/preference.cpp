@@ -42,9 +42,13 @@ bool isKnown(const WantedAlgorithm& wanted) {
 [[noreturn]] void refuseName(const WantedAlgorithm& wanted, const std::string& source) {
   const auto& [kind, name] = wanted;
   const CollectiveKind* const one = kind ? &*kind : nullptr;
+  const std::string what = source + " names the algorithm '" + name + "', which ";
+  if (kind && std::ranges::find(kKindsOfAlgorithms, *kind) == std::end(kKindsOfAlgorithms)) {
+    throw Error(ErrorKind::InvalidArgument,
+                what + std::string(nameOf(*kind)) + " does not have: there is nothing to choose");
+  }
   throw Error(ErrorKind::InvalidArgument,
-              source + " names the algorithm '" + name + "', which " +
-                  (kind ? std::string(nameOf(*kind)) + " does not have" : "no collective has") +
+              what + (kind ? std::string(nameOf(*kind)) + " does not have" : "no collective has") +
                   "; on one host there are: " + algorithmNames(AlgorithmPlace::SharedMemory, one) +
                   "; between hosts: " + algorithmNames(AlgorithmPlace::Hosts, one) + ", " +
                   algorithmNames(AlgorithmPlace::Network, one) +

@@ -253,6 +253,12 @@ TEST(Selector, WrongPreferencesAreErrorsThatNameTheRightOnes) {
     }
   }
   EXPECT_NO_THROW(Preferences("all_reduce=two_phase,all_gather=rounds,ring", "a test"));
+  try {
+    const Preferences wrong("send=direct", "a test");
+    ADD_FAILURE() << "there is a choice for messages";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("nothing to choose"), std::string::npos);
+  }
 }
 
 TEST(TuningTable, SurvivesItsFile) {
