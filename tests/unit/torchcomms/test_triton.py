@@ -3,6 +3,7 @@ instructions by which data comes before its signal: compiled here, run by tests/
 
 from __future__ import annotations
 
+import functools
 import re
 import subprocess
 from pathlib import Path
@@ -151,6 +152,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
 
 
+@functools.cache
 def ptx_of(kernel: Any, arch: int, warps: int = 4) -> list[list[str]]:
     """The instructions of a kernel, by basic blocks; the first of each is its label.
 
