@@ -57,8 +57,9 @@ Task reduceInTwoPhases(ShmContext& shm, const Collective& c, int root) {
     const size_t offset = Piece(c.blockBytes(), share, k).offset;
     const Partition parts = partition(k, shm.size);
 
-    co_await shm.allHalfFilled(k);
-    {
+    // Of a few cache lines, some ranks have no part.
+    if (parts.size(shm.rank) > 0) {
+      co_await shm.allHalfFilled(k);
       const size_t mine = parts.begin(shm.rank) * element;
       const std::byte* sources[Arena::kMaxRanks];
       for (int r = 0; r < shm.size; ++r) sources[r] = shm.bufferOf(r, k) + mine;
@@ -76,6 +77,7 @@ Task reduceInTwoPhases(ShmContext& shm, const Collective& c, int root) {
     }
     for (int step = 1; collects && step < shm.size; ++step) {
       const int peer = (shm.rank + step) % shm.size;
+      if (parts.size(peer) == 0) continue;
       co_await shm.filledBy(peer, k);
       const size_t at = parts.begin(peer) * element;
       shm.take(c.output + offset + at, shm.bufferOf(peer, k) + at, parts.size(peer) * element);
