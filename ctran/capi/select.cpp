@@ -79,7 +79,7 @@ bool isExplained(CollectiveKind kind) {
 
 std::string namesOfExplained() {
   std::string names;
-  for (int k = 0; k <= static_cast<int>(CollectiveKind::Signal); ++k) {
+  for (size_t k = 0; k < kCollectiveKinds; ++k) {
     const auto kind = static_cast<CollectiveKind>(k);
     if (!isExplained(kind)) continue;
     names.append(names.empty() ? "" : ", ").append(nameOf(kind));

@@ -13,7 +13,7 @@ std::vector<Algorithm> everyAlgorithm();
 
 namespace {
 
-constexpr size_t kPlaces = 5, kKinds = static_cast<size_t>(CollectiveKind::AllToAllVCombine) + 1;
+constexpr size_t kPlaces = 5;
 
 struct AlgorithmRegistry {
   AlgorithmRegistry() : all(everyAlgorithm()) {
@@ -25,13 +25,13 @@ struct AlgorithmRegistry {
     }
   }
   void add(const Algorithm& algorithm) {
-    for (size_t kind = 0; kind < kKinds; ++kind) {
+    for (size_t kind = 0; kind < kCollectiveKinds; ++kind) {
       if (!algorithm.kinds.has(static_cast<CollectiveKind>(kind))) continue;
       byKind[static_cast<size_t>(algorithm.place())][kind].push_back(&algorithm);
     }
   }
   const std::vector<Algorithm> all;
-  std::array<std::array<std::vector<const Algorithm*>, kKinds>, kPlaces> byKind;
+  std::array<std::array<std::vector<const Algorithm*>, kCollectiveKinds>, kPlaces> byKind;
 };
 
 const AlgorithmRegistry& algorithmRegistry() {
@@ -42,9 +42,7 @@ const AlgorithmRegistry& algorithmRegistry() {
 }  // namespace
 
 std::span<const Algorithm* const> algorithmsOf(AlgorithmPlace place, CollectiveKind kind) {
-  const auto k = static_cast<size_t>(kind);
-  if (k >= kKinds) return {};
-  return algorithmRegistry().byKind[static_cast<size_t>(place)][k];
+  return algorithmRegistry().byKind[static_cast<size_t>(place)][static_cast<size_t>(kind)];
 }
 
 const Algorithm* findAlgorithm(AlgorithmPlace place, CollectiveKind kind, std::string_view name) {

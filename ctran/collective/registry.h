@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <span>
 #include <string>
 #include <string_view>
@@ -7,6 +8,8 @@
 #include "ctran/collective/algorithm.h"
 
 namespace ctran {
+
+inline constexpr size_t kCollectiveKinds = static_cast<size_t>(CollectiveKind::Signal) + 1;
 
 /// Returns the algorithms of a place for a collective, those that pass on partial sums last; none
 /// if `kind` is no collective.

@@ -35,7 +35,6 @@ class OperationRing {
     slot.signature.store(record.signature, std::memory_order_relaxed);
     slot.what.store(record.what, std::memory_order_relaxed);
     slot.count.store(record.count, std::memory_order_relaxed);
-    slot.completed.store(0, std::memory_order_relaxed);
     slot.version.store(position + 1, std::memory_order_release);
     next_.store(position + 1, std::memory_order_release);
     return position;

@@ -170,13 +170,17 @@ def rings(rank: Rank, count: int, rounds: int, *languages: str) -> None:
     window.tensor_deregister()
 
 
-@case(world=2)
-def data_comes_before_its_signal(make: Make) -> None:
-    rounds = 30
+def data_comes_first(make: Make, language: str, rounds: int) -> None:
+    """So many rounds where there is no GPU."""
     if has_gpu():  # ranks that share one take turns on it, of milliseconds
         rounds = 20_000 if RANKS_PER_GPU == 1 else 200
     for count in (1, 33, 4096):
-        make(2).run(rings, count, rounds, "cuda", "cuda")
+        make(2).run(rings, count, rounds, language, language)
+
+
+@case(world=2)
+def data_comes_before_its_signal(make: Make) -> None:
+    data_comes_first(make, "cuda", 30)
 
 
 def _addresses(rank: Rank) -> None:

@@ -6,12 +6,13 @@ from functools import partial
 
 import torch
 from harness import Rank
-from harness.devices import RANKS_PER_GPU, has_gpu
+from harness.devices import has_gpu
 
 import gpu_ranks
 from gpu_ranks import BACKEND, Make
 from gpu_ranks.device_windows import (
     aborts_end_waits,
+    data_comes_first,
     deaths_end_waits,
     documented,
     exchanges,
@@ -32,11 +33,7 @@ def triton_kernels_put_signal_and_wait(make: Make) -> None:
 
 @case(world=2)
 def data_comes_before_its_signal_in_triton(make: Make) -> None:
-    rounds = 10
-    if has_gpu():  # ranks that share one take turns on it, of milliseconds
-        rounds = 20_000 if RANKS_PER_GPU == 1 else 200
-    for count in (1, 33, 4096):
-        make(2).run(rings, count, rounds, "triton", "triton")
+    data_comes_first(make, "triton", 10)
 
 
 @case(world=2)

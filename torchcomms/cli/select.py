@@ -8,9 +8,8 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from torchcomms import _arguments, _ranks
+from torchcomms import _arguments, _files, _ranks
 from torchcomms._errors import CommError
-from torchcomms.cli import files
 
 _EXPLAIN_END = """\
 example:
@@ -172,7 +171,7 @@ def _tune_as_rank(arguments: argparse.Namespace) -> int:
         path = arguments.table or Path("nccl.csv")
         table = _nccl.tune(comm, arguments.seconds, show)
         if first:
-            files.write(path, table)
+            _files.write(path, table)
     else:
         path = select.comm_tune(comm, arguments.seconds, show)
     if first and sys.stderr.isatty():

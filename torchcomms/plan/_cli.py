@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Protocol, TypeVar
 
-from torchcomms import _arguments, _progress
+from torchcomms import _arguments, _files, _progress
 from torchcomms._errors import CommError
 from torchcomms.plan._fit import Sample, compare, fit, measure, read_samples
 from torchcomms.plan._native import read_json
@@ -348,7 +348,7 @@ def _fit(arguments: argparse.Namespace) -> None:
     medians = {what: compare(some, fitted.machine).median for what, some in parts.items() if some}
     errors = compare(samples, fitted.machine).errors
     if arguments.output:
-        arguments.output.write_text(json.dumps(fitted.machine, indent=1))
+        _files.write(arguments.output, json.dumps(fitted.machine, indent=1))
     if arguments.json:
         rows = [
             {**asdict(sample), "error": error}
@@ -482,7 +482,7 @@ def _ask(arguments: argparse.Namespace, plan: Asked) -> int:
         elif arguments.do == "simulate":
             print(timeline, end="")
         elif arguments.output:
-            arguments.output.write_text(timeline.svg(), encoding="utf-8")
+            _files.write(arguments.output, timeline.svg())
         else:
             print(timeline.svg(), end="")
     return 0

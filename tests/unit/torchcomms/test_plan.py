@@ -386,6 +386,7 @@ def test_bad_input_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
         ((*simulate, file("m.json", {"step_overhead": "x"})), f"{plan_file} on "),
         ((*simulate, str(tmp_path / "none")), "none: No such file"),
         (("draw", str(plan_file), "-o", str(tmp_path)), f"{tmp_path}: Is a directory"),
+        (("draw", str(plan_file), "-o", "/dev/full"), "/dev/full: No space left on device"),
     ):
         assert main(["plan", *arguments]) == 2, arguments
         out, err = capsys.readouterr()

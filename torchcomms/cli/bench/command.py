@@ -11,9 +11,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from torchcomms import _arguments, _ranks
+from torchcomms import _arguments, _files, _ranks
 from torchcomms._errors import CommError
-from torchcomms.cli import files
 from torchcomms.version import __version__
 
 _NAMES = (
@@ -241,7 +240,7 @@ def _as_rank(parsed: argparse.Namespace) -> int:
     for library in opened:
         library.end()
     if rank == 0 and parsed.plot is not None:
-        files.write(parsed.plot, report.plot(title, rows))
+        _files.write(parsed.plot, report.plot(title, rows))
     return 1 if any(row.wrong for row in rows) else 0
 
 

@@ -11,8 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from torchcomms import _arguments
-from torchcomms.cli import files
+from torchcomms import _arguments, _files
 from torchcomms.cli.records import (
     flight_recorder,
     job,
@@ -288,7 +287,7 @@ def _trace(parsed: argparse.Namespace, communicators: Sequence[job.Communicator]
         if str(parsed.output) == "-":
             print(line)
             return
-        files.write(parsed.output, line)
+        _files.write(parsed.output, line)
         text = (
             f"{parsed.output}: {ranks} ranks of {len(communicators)} communicators; "
             "open it in https://ui.perfetto.dev"
@@ -334,7 +333,7 @@ def report(found: Sequence[tuple[job.Communicator, list[dict[str, Any]]]]) -> di
 
 def _analyze(parsed: argparse.Namespace, communicators: Sequence[job.Communicator]) -> int:
     if parsed.save is not None:
-        files.write(parsed.save, json.dumps(job.records(communicators, stacks=True)))
+        _files.write(parsed.save, json.dumps(job.records(communicators, stacks=True)))
     found = _judged(communicators, parsed.after)
     if parsed.json:
         print(json.dumps(report(found)))

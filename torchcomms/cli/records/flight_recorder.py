@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from torchcomms.cli import files
+from torchcomms import _files
 from torchcomms.cli.records.job import Communicator, Process, process_of, world_numbers
 
 PREFIX = "rank_"
@@ -62,7 +62,7 @@ def write(folder: Path, communicators: Sequence[Communicator]) -> int:
     numbers = world_numbers(communicators)
     for process, number in numbers.items():
         content = _dump(process, numbers, communicators)
-        files.write(folder / f"{PREFIX}{number}", pickle.dumps(content))
+        _files.write(folder / f"{PREFIX}{number}", pickle.dumps(content))
     return len(numbers)
 
 
